@@ -153,10 +153,11 @@ def start(tmp_path: Path, forker: "Forker") -> Callable[..., "Child"]:
 
 @pytest.fixture
 def command(
-    start: Callable[..., "Child"], tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run it to its end; within this process if coverage is to see it."""
     if request.node.get_closest_marker("measured") is None:
+        start = request.getfixturevalue("start")
         return lambda *arguments, **options: start(*arguments, **options).wait()
     monkeypatch.chdir(tmp_path)
     return lambda *arguments, name="train", tiny=True: run_inside(given_to(name, arguments, tiny))

@@ -22,7 +22,7 @@ import l2d
 from l2d.api.experiment import make_experiment
 from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
-from l2d.config import Experiment, check, compose, groups
+from l2d.config import Experiment, check, compose
 from l2d.router.trained import outputs_of
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -311,27 +311,20 @@ def test_prices_may_change_later(rows: Rows) -> None:
         whole.at([3, 0, 3])
 
 
-def test_frames_and_tensors(rows: Rows) -> None:
+def test_frames(router: l2d.Router, rows: Rows) -> None:
+    """Columns go by name; those of a frame may be numbers."""
     X, costs = rows
     frame = pd.DataFrame(X, columns=["x", "y", "z"])
     named = l2d.fit(frame, pd.DataFrame(costs, columns=["small", "large", "none"]), **QUICK)
     assert named.experts == ("small", "large", "none")
     assert [choice.expert for choice in named.route([{"y": 0, "z": 0, "x": -2}])] == ["small"]
     shuffled = frame[["z", "x", "y"]]
-    assert torch.equal(named.decide(shuffled), named.decide(frame))
-    plain = l2d.fit(torch.from_numpy(X), torch.from_numpy(costs), **QUICK)
-    assert torch.equal(plain.decide(torch.from_numpy(X)), named.decide(frame))
-
-
-def test_the_columns_of_a_frame_go_by_name(rows: Rows) -> None:
-    X, costs = rows
-    numbered = pd.DataFrame(X)  # its columns are numbers
-    named = pd.DataFrame(costs, columns=["a", "b", "c"])
-    router = l2d.fit(numbered, errors=named, **QUICK)
+    assert torch.equal(named.decide(shuffled), router.decide(torch.from_numpy(X).requires_grad_()))
+    numbered, outcomes = pd.DataFrame(X), pd.DataFrame(costs, columns=["a", "b", "c"])
+    router = l2d.fit(numbered, errors=outcomes, options=quick(1))
     assert router.experts == ("a", "b", "c")
-    assert router.score(numbered, named[["c", "a", "b"]]) == router.score(numbered, named)
-    assert router.score(torch.from_numpy(X).requires_grad_(), named).n == N
-    for wrong in (named[:-1], np.zeros((N, 2))):
+    assert router.score(numbered, outcomes[["c", "a", "b"]]) == router.score(numbered, outcomes)
+    for wrong in (outcomes[:-1], np.zeros((N, 2))):
         with pytest.raises(ParameterError, match=r"^costs: must be \[240, 3\]"):
             router.score(numbered, wrong)
     with pytest.raises(ParameterError, match="rows of costs"):
@@ -348,7 +341,6 @@ def test_texts() -> None:
     column = pd.Series(texts, index=range(5, N + 5))
     assert torch.equal(router.decide(column), router.decide(texts))
     assert torch.equal(router.decide(np.array(texts)), router.decide(texts))
-    assert torch.equal(l2d.fit(column, costs, **QUICK).decide(texts), router.decide(texts))
     frame = pd.DataFrame({"prompt": texts, "length": [float(len(text)) for text in texts]})
     both = l2d.fit(frame, costs, options=quick(more={"dataset.text": "prompt"}))
     assert both.score(frame, costs).deferral_loss < 0.1
@@ -374,22 +366,19 @@ def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
 
 
 def test_images() -> None:
-    images = np.random.default_rng(0).integers(0, 100, size=(N, 8, 8)).astype(np.uint8)
-    images[::2] += 150
-    costs = np.stack([np.arange(N) % 2, 1 - np.arange(N) % 2], axis=1)
-    router = l2d.fit(images, costs, options=quick(3, {"router.width": 4}))
+    images = np.random.default_rng(0).integers(0, 100, size=(60, 8, 8)).astype(np.uint8)
+    costs = np.stack([np.arange(60) % 2, 1 - np.arange(60) % 2], axis=1)
+    router = l2d.fit(images, costs, options=quick(1, {"router.width": 2}))
     assert router.description.kind == "image"
-    assert router.score(images, costs).n == N
+    assert router.score(images, costs).n == 60
     assert torch.equal(router.decide(images), router.decide(images[..., None]))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"costs": None}, "^costs: "),
     "both": ({"errors": np.zeros((N, 3))}, "^costs: .*errors"),
-    "prices of costs": ({"prices": [0, 0, 0]}, "^prices: .*costs"),
     "rows": ({"costs": np.zeros((N - 1, 3))}, "^costs, errors: 239 .*240"),
     "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
-    "negative": ({"costs": -np.ones((N, 3))}, "^costs: .*negative"),
     "one is missing": (
         {"costs": pd.DataFrame({"small": [0.0] * N, "large": [0.0] * 7 + [np.inf] * 2 + [0.0] * (N - 9)})},
         r"^costs: .*\[7, 1\].*inf",
@@ -398,18 +387,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"costs": None, "errors": np.zeros((N, 2)), "prices": {"a": 1, "expert 2": 0}},
         "^prices: .* a; .*expert 1, expert 2",
     ),
-    "not numbers": ({"costs": np.full((N, 3), "a")}, "^costs: .*numbers"),
     "names": ({"experts": ["a", "a", "b"]}, "^experts"),
     "method": ({"method": "mildd"}, "^method=mildd: .*mild"),
     "option": ({"options": {"recipe.epohcs": 3}}, r"^recipe\.epohcs: .*epochs"),
     "choice of a command": ({"options": {"experts": "trained"}}, "^experts=trained: .*l2d train"),
     "labels": ({"labels": [1, 2]}, "^labels: .*240"),
     "text": ({"options": {"dataset.text": "prompt"}}, "^text=prompt: "),
-    "shape": ({"X": np.zeros(N)}, "^X: "),
-    "float images": ({"X": np.zeros((N, 8, 8, 3))}, "images must be uint8"),
-    "not finite": ({"X": np.full((N, 2), np.nan)}, "query 1"),
     "one text": ({"X": "text"}, "^X: .*list"),
-    "word column": ({"X": pd.DataFrame({"a": ["x"] * N})}, "column a "),
 }
 
 
@@ -454,10 +438,9 @@ def test_every_option_reaches_the_training(rows: Rows) -> None:
     assert router.config["decision"] == "posterior"
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("method", groups()["method"])
+@pytest.mark.parametrize("method", ["mild", "mild_sum", "class_balanced", "plugin"])
 def test_the_defaults_are_those_of_the_command(method: str) -> None:
-    """For every method; the dataset is another one."""
+    """The second and the third build on other methods. The dataset is another one."""
     cost = {"name": "error_plus_cost", "prices": [0.5, 0.25]}
     found = make_experiment("rows", method, cost, {"recipe.schedule": "one_cycle"}).plain
     given = [f"method={method}", "cost=error_plus_cost", "cost.prices=[0.5,0.25]", "recipe.schedule=one_cycle"]
@@ -505,10 +488,10 @@ def test_prices_that_hardly_count_are_told(rows: Rows, capsys: Any) -> None:
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert 'options={"cost.error_price": 0.02}' in said
-        l2d.fit(X, prices=given * 10, **known)
-        l2d.fit(X, prices=given, options={"cost.error_price": 0.02}, **known)
-        l2d.fit(X, prices=given, **{**known, "errors": errors * 0.001})  # prices beside losses as small
-        assert capsys.readouterr().err == ""
+    l2d.fit(X, prices=prices * 10, **known)
+    l2d.fit(X, prices=prices, options={"cost.error_price": 0.02}, **known)
+    l2d.fit(X, prices=prices, **{**known, "errors": errors * 0.001})  # prices beside losses as small
+    assert capsys.readouterr().err == ""
 
 
 def test_rows_without_any_outcome_are_left_out(rows: Rows, capsys: Any) -> None:

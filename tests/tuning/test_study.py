@@ -28,6 +28,14 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 TAUS = "tune.values={method.tau: [0.5, 1.5, 2.5]}"
 
 
+@pytest.fixture(autouse=True)
+def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture takes longer than the rest of a search that trains nothing."""
+    if request.function is not test_a_real_search:
+        picture = SimpleNamespace(savefig=lambda path: path.touch())
+        monkeypatch.setattr("l2d.tuning.study.trials_figure", lambda *_: picture)
+
+
 class Shop:
     """A workshop whose launcher trains nothing: a run's losses follow from its settings."""
 
@@ -108,11 +116,11 @@ def test_a_real_search(tmp_path: Path, command: Command) -> None:
     assert {*result["test_deferral_loss"]["tuned"]} == {"0", "1"}
 
 
-@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.measured
 def test_commands_that_list_a_search(tmp_path: Path, command: Command) -> None:
-    """l2d tune alone is the paper's grid of MILD; an experiment that is a search runs by either command, and needs -m."""
+    """An experiment that is a search runs by either command, and needs -m."""
     few = ["tune.final_seeds=[0]", "dry_run=true"]
-    assert "6 runs: 6 missing" in command(*few, name="tune").stdout
     ablation = command("experiment=rho_ablation", *few, name="tune").stdout
     assert "7 runs at most" in ablation
     assert command("-m", "experiment=rho_ablation", *few).stdout == ablation
@@ -123,28 +131,28 @@ def test_commands_that_list_a_search(tmp_path: Path, command: Command) -> None:
 
 @pytest.mark.slow
 def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path) -> None:
-    """Offset 5 has the least validation loss and the greatest test loss."""
-    shop: Any = Shop(tmp_path, "tune.offsets=[0,5]", "tune.final_seeds=[0,1]")
-    shop.loss = lambda cell: 0.1 if cell.settings.get("method.rho.offset", 5) == 5 else 0.2
+    """τ = 1.5 has the least validation loss and the greatest test loss."""
+    shop: Any = Shop(tmp_path, "tune.values={method.tau: [0.5, 1.5]}", "tune.final_seeds=[0,1]")
+    shop.loss = by_tau({0.5: 0.2, 1.5: 0.1, 2.5: 0.3})
     tune(shop)
-    result, rows = found_in(tmp_path)
-    assert result["settings"] == {"method.rho.total": 1.0, "method.rho.offset": 5}
+    result, rows = found_in(tmp_path, "values")
+    assert result["settings"] == {"method.tau": 1.5}
     assert (result["trials"], result["validation_deferral_loss"]) == (2, 0.1)
     assert result["test_deferral_loss"] == {"tuned": {"0": 0.9, "1": 0.9}}
     assert [row["validation deferral loss"] for row in rows] == ["0.1000", "0.2000"]
     assert len(shop.launched) == 3  # two trials, and the winner's second seed
     tune(shop)
     assert len(shop.launched) == 3
-    shop.grid[0][1:2], shop.config.tune.offsets = ["tune.offsets=[0,2,5]"], [0, 2, 5]
+    shop.grid[0][1:2], shop.config.tune.values = [TAUS], {"method.tau": [0.5, 1.5, 2.5]}
     tune(shop)
     assert len(shop.launched) == 4
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_pruned_trials(tmp_path: Path) -> None:
     """Each of three settings is run once; a setting that ran to its end stays finished when it is asked for again. A search that
     is begun again asks for the same trials."""
-    overrides = ("tune.search=optuna", "tune.trials=25", "tune.rungs=[0.4]", "tune.final_seeds=[0]", TAUS)
+    overrides = ("tune.search=optuna", "tune.trials=12", "tune.rungs=[0.4]", "tune.final_seeds=[0]", TAUS)
     shop: Any = Shop(tmp_path, *overrides, loss=by_tau({0.5: 0.3, 1.5: 0.1, 2.5: 0.2}))
     tune(shop)
     result, rows = found_in(tmp_path, "optuna")
@@ -208,12 +216,12 @@ def test_a_winner_of_which_a_run_fails_has_a_table_but_no_result(tmp_path: Path)
 
 @pytest.mark.slow
 def test_an_ablation_trains_the_controls(tmp_path: Path) -> None:
-    shop: Any = Shop(tmp_path, "tune.values={method.tau: [0.5]}", "tune.final_seeds=[0,1]", "tune.ablation=true")
+    shop: Any = Shop(tmp_path, "tune.values={method.tau: [0.5]}", "tune.final_seeds=[0]", "tune.ablation=true")
     tune(shop)
     result, _ = found_in(tmp_path, "values")
     names = ["tuned", "uniform", "theory", "tuned, one ρ for all", "tuned, complement rewards"]
     assert {*result["test_deferral_loss"]} == {*names, "tuned, one ρ for all, complement rewards", "tdef"}
-    assert all({*losses} == {"0", "1"} for losses in result["test_deferral_loss"].values())
+    assert all({*losses} == {"0"} for losses in result["test_deferral_loss"].values())
 
 
 def test_controls_change_one_part_at_a_time() -> None:
@@ -248,8 +256,7 @@ def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["seed=3"], "seed: .*tune.seeds"),
-        (["++stop_after=1"], "stop_after"),
+        (["++stop_after=1"], "stop_after: .*tune.rungs"),
         (["force=true"], "force=true"),
         (["evaluation=cross_validate"], "evaluation"),
         (["trainer.devices=2"], r"trainer\.devices"),
