@@ -133,9 +133,7 @@ def test_marks_name_parts() -> None:
         ("beyond.md", "[the README](../README.md#methods)", "[the README](index.md)"),
         ("house.md", "[rules](../CONTRIBUTING.md#rules)", "[rules](contributing.md#rules)"),
         ("contributing.md", "[speed](docs/speed.md)", "[speed](speed.md)"),
-        ("reference/index.md", "[m](../methods.md#ldam)", "[m](../methods.md#ldam)"),
         ("reference/index.md", "[why](docs:why_mild.md)", "[why](../why_mild.md)"),
-        ("tutorials/add_a_loss.md", "![x](../pictures/flow.svg)", "![x](../pictures/flow.svg)"),
         ("index.md", "[web](https://example.org/a)", "[web](https://example.org/a)"),
     ],
 )

@@ -39,11 +39,6 @@ def test_pipeline_and_search() -> None:
     assert search.best_score_ > -0.2
 
 
-def test_labels_for_methods_that_learn_them() -> None:
-    estimator = l2d.RouterEstimator("plugin", epochs=15).fit(X, COSTS, labels=X[:, 0] > 0)
-    assert estimator.score(X, COSTS) > -0.15
-
-
 def test_each_parameter_reaches_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under its key; those that were not given are left to the recipe. Options win."""
     seen: dict[str, Any] = {}

@@ -114,16 +114,6 @@ def test_the_home_folder_in_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert seen == [f"{tmp_path}/x"]
 
 
-@pytest.mark.slow
-def test_own_configs(tmp_path: Path) -> None:
-    write_method(tmp_path)
-    seen: list[str] = []
-    run_job(lambda cfg: seen.append(cfg.method.name), str(CONF), "train", ["--config-dir", "my_conf", "method=mine"])
-    assert seen == ["mine"]
-    with pytest.raises(HydraException):
-        run("method=mine")
-
-
 def test_own_configs_do_not_take_the_names_of_others(tmp_path: Path) -> None:
     """Hydra would train l2d's hinge in place of one's own."""
     (tmp_path / "method").mkdir()
