@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.metrics_example import example_metrics
 
+import l2d
 from l2d.config import Experiment, check, compose
 from l2d.config.identity import cell_path
 from l2d.core.guard import Guard
@@ -263,3 +264,18 @@ def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
     assert found.encoder == (None if text is None else encoder)
     splits.prices = None
     assert walk.describe(experiment, splits, guard).prices is None
+
+
+def test_judging_that_runs_out_of_memory_starts_again_with_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, plain = list[int](), walk.judge_validation
+
+    def judge(fitted: Fitted) -> Any:
+        parts.append(fitted.data.parts)
+        if len(parts) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(fitted)
+
+    monkeypatch.setattr(walk, "judge_validation", judge)
+    rows = torch.linspace(-1, 1, 80)[:, None]
+    l2d.fit(rows, torch.cat([rows > 0, rows <= 0], dim=1).float(), options={"recipe.epochs": 1, "progress": False})
+    assert parts == [1, 2]
