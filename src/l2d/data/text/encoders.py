@@ -124,7 +124,10 @@ class Embeddings(Encoder):
         file.parent.mkdir(parents=True, exist_ok=True)
         with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
             if file.exists():
-                return np.asarray(np.load(file, allow_pickle=False))
+                try:
+                    return np.asarray(np.load(file, allow_pickle=False))
+                except (OSError, ValueError, EOFError):
+                    print(f"{file}: damaged; embedding the texts again", file=sys.stderr)
             found = super().encode(texts, data_dir)
             write_atomically(file, lambda path: np.save(path, found, allow_pickle=False))
         return found
