@@ -157,6 +157,7 @@ def test_equations_become_mathml_and_unknown_commands_are_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 def test_the_run_folder_is_as_the_reference_says(
     command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

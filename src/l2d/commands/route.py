@@ -220,8 +220,8 @@ def main(arguments: list[str]) -> None:
         router = load_router(options)
         tell_how_it_decides(router)
         choices = ask_router(router, options)
-        if (note := getattr(router.encoder, "note", None)) is not None:  # an encoder of the user's own may have none
-            print(note, file=sys.stderr)
+        if router.encoder is not None and router.encoder.note is not None:
+            print(router.encoder.note, file=sys.stderr)
         columns = {} if options.file is None else columns_of(options.file)
         content = choices_csv(choices, router.experts, columns)
         if options.out is None:
