@@ -10,7 +10,6 @@ import sqlite3
 import sys
 import threading
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,8 +68,7 @@ def test_a_port_that_is_taken(run: Untrained, tmp_path: Path) -> None:
 
 
 def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite"), "--explore", "0.1"])
-    options_with_drift = {**vars(options), "drift_limit": 0.25}
+    options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite")])
     service = make_service(options)
     service.log.close()
     router = service.current.router
@@ -78,11 +76,11 @@ def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.Captu
     point: Any = "spends $1"
     service.current.router = replace(router, description=about, operating_point=point)
     service.reloaded = "elsewhere"
-    announce(Namespace(**options_with_drift), service, "h", 1)
+    announce(options, service, "h", 1)
     note, point, last, said = capsys.readouterr().err.splitlines()
     assert (note, point) == (service.current.router.guard_note, "spends $1")
     assert "elsewhere" in last
-    for part in (str(run.path), "http://h:1", "log.sqlite", "0.1", "0.25"):
+    for part in (str(run.path), "http://h:1", "log.sqlite"):
         assert part in said
 
 

@@ -164,7 +164,7 @@ def test_a_log_of_a_later_version_is_refused(address: Path | str) -> None:
 
 
 def test_two_servers_share_a_log(address: Path | str) -> None:
-    """Of an outcome that both report, one records it; they never disagree about it."""
+    """An outcome that both report is recorded by one of them; they never disagree about it."""
     logs = [OutcomeLog(address), OutcomeLog(address)]
     logs[0].add_decisions([decided(number) for number in range(40)]).result()
     reported = [[log.add_outcomes(right(number)) for number in range(40)] for log in logs]

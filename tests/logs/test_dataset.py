@@ -354,7 +354,7 @@ def test_encoders() -> None:
 
 
 def test_its_config() -> None:
-    """What l2d train dataset=log chooses, unless told otherwise."""
+    """The choices of l2d train dataset=log, unless told otherwise."""
     found = compose(["dataset=log", "dataset.path=log.sqlite"])
     assert (found.cost.prices, found.experts.name, found.router.name) == ("logged", "table", "mlp")
     made = make_dataset(check(found))

@@ -130,7 +130,7 @@ def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the operator hears from us; other libraries may log too."""
+    """Our own messages to the operator; other libraries may log too."""
     return [record.getMessage() for record in caplog.records if record.name == "l2d.serve"]
 
 

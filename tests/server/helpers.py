@@ -35,7 +35,7 @@ CHAT = {"model": "l2d", "messages": [{"role": "user", "content": PROMPTS[0]}]}
 
 
 def text_run(folder: Path, *overrides: str) -> Untrained:
-    """Of a method that takes other prices, with validation rows on which it knows the errors."""
+    """A run of a method that takes other prices, with validation rows on which it knows the errors."""
     errors = torch.eye(3, dtype=torch.float64).repeat(30, 1) * 99
     held_out = {"errors": errors, "expected": errors, "mean_errors": errors.mean(dim=0)}
     kept = {f"{HELD_OUT}.{name}": value for name, value in held_out.items()}
@@ -94,7 +94,7 @@ def listening(service: RouterService) -> Iterator[str]:
 
 
 def message_of(answer: Any) -> str:
-    """Of an error: one line."""
+    """The message of an error: one line."""
     said = str(answer.json()["error"]["message"])
     assert "\n" not in said
     assert "Traceback" not in answer.text
@@ -156,7 +156,7 @@ class FakeUpstream:
             writer.close()
 
     async def _behave(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
-        """Whether the connection is kept."""
+        """Return True to keep the connection."""
         kind = self.behaviour
         if kind == "hang":
             await asyncio.sleep(60)

@@ -45,7 +45,7 @@ def test_without_an_admin_token_nobody_reloads(run: Untrained, tmp_path: Path) -
 
 
 def test_the_api_token(run: Untrained, tmp_path: Path) -> None:
-    """Of all that decides, spends or records; not of what a monitor asks. The admin's is another."""
+    """All that decides, spends or records needs it; what a monitor asks does not. The admin's is another."""
     with asking(make_service(run.path, tmp_path / "log.sqlite", api_token="sesame", admin_token="admin")) as client:
         for path in ("/v1/route", "/v1/outcomes", "/v1/chat/completions"):
             for headers in ({}, ADMIN):

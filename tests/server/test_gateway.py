@@ -27,7 +27,7 @@ MESSAGES: Any = CHAT["messages"]
 
 @pytest.fixture(scope="module")
 def ranking(run: Untrained) -> tuple[str, ...]:
-    """Of the first prompt."""
+    """The ranking of the first prompt."""
     return Router.load(run.path).route(PROMPTS[:1])[0].ranking
 
 

@@ -38,7 +38,7 @@ class World:
 
     @staticmethod
     def chances(queries: np.ndarray) -> np.ndarray:
-        """That each model is right [n, 3]."""
+        """The chance that each model is right [n, 3]."""
         good = 0.1 + 0.85 / (1 + np.exp(3 * queries[:, 0]))
         return np.stack([good, 1.05 - good, np.full(len(queries), 0.85)], axis=1)
 

@@ -1,4 +1,4 @@
-"""What the page asks: previews that leave no trace, and the last hour of the log. The router itself is the reference."""
+"""Requests of the page: previews that leave no trace, and the last hour of the log. The router itself is the reference."""
 
 import base64
 import contextlib
@@ -187,7 +187,7 @@ def test_the_last_hour_in_postgresql() -> None:
 
 
 def test_the_last_hour_of_a_server(run: Untrained, tmp_path: Path) -> None:
-    """What was decided now is in the last step. No text, no features, no ids."""
+    """Decisions of this moment are in the last step. No text, no features, no ids."""
     with asking(make_service(lively_router(run.path), tmp_path / "log.sqlite", keep="text")) as client:
         decisions = [client.post("/v1/route", json={"text": prompt}).json() for prompt in PROMPTS[:3]]
         client.post("/v1/outcomes", json={"decision_id": decisions[0]["decision_id"], "correct": True})
@@ -261,7 +261,7 @@ def test_example_of_rows_without_names(run: Untrained) -> None:
 
 
 def test_prices_count_as_in_training_and_by_the_budget(run: Untrained, tmp_path: Path) -> None:
-    """What a price counts for, and the budget's part of it."""
+    """The weight of a price, and the budget's part of it."""
     router = Router.load(run.path)
     config = {**router.config, "cost": {**router.config["cost"], "scale": 0.5, "error_price": 2.0}}
     router = replace(router, config=config, description=replace(router.description, factor=3.0))

@@ -200,17 +200,14 @@ def open_door(options: argparse.Namespace) -> socket.socket:
 def announce(options: argparse.Namespace, service: "RouterService", host: str, port: int) -> None:
     from l2d.logs.databases import without_password
 
-    said = [f"log: {without_password(options.log)}"]
-    said += [f"explores {options.explore:.3g} of the queries"] if options.explore else []
-    said += [f"{options.shadow} answers everything"] if options.shadow else []
-    said += [f"drift limit {options.drift_limit:.3g}"] if options.drift_limit is not None else []
-    said += ["anybody may ask"] if service.settings.api_token is None else []
+    open_to_all = "; anybody may ask" if service.settings.api_token is None else ""
     router, last = service.current.router, service.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
     for about in (router.guard_note, router.operating_point, other):
         if about is not None:
             print(about, file=sys.stderr)
-    print(f"l2d serves {options.run} on http://{host}:{port}; {'; '.join(said)}", file=sys.stderr, flush=True)
+    said = f"l2d serves {options.run} on http://{host}:{port}; log: {without_password(options.log)}{open_to_all}"
+    print(said, file=sys.stderr, flush=True)
 
 
 def serve(uvicorn: Any, app: Any, options: argparse.Namespace) -> None:

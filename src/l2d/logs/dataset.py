@@ -130,8 +130,6 @@ def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:
         if counts[name] < LEAST_ANSWERS:
             was = "was never asked" if not counts[name] else f"has {counted(counts[name], 'answer')} with an outcome"
             raise L2DError(f"{rows.file}: {name} {was}; every expert needs {LEAST_ANSWERS} (l2d serve --explore)")
-    if len(names) < 2:
-        raise L2DError(f"{rows.file}: only {names[0]} was asked; routing needs at least two experts")
 
 
 def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:

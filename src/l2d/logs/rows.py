@@ -111,7 +111,7 @@ def gaps_of(rows: LoggedRows) -> dict[str, np.ndarray]:
 
 
 def left_out_note(left_out: Mapping[str, int]) -> str:
-    """How many rows were left out, and why; empty if none were. left_out: by the reason."""
+    """The numbers of rows that were left out, by the reason; empty if none were."""
     return "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left_out.items() if number)
 
 

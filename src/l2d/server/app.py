@@ -15,12 +15,11 @@ from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
 from l2d.logs.outcome_log import ReportedOutcome
-from l2d.server.answers import about_decision
 from l2d.server.bodies import Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
-from l2d.server.boundary import Boundary
+from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
 from l2d.server.gateway import Gateway
 from l2d.server.page import add_page
-from l2d.server.problems import add_answers_to_mistakes, first_problem
+from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.version import own_version
@@ -63,7 +62,7 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
 
     @app.get("/v1/experts")
     async def experts() -> JSONResponse:
-        return JSONResponse(service.about())
+        return JSONResponse(about_run(service.current, service.settings, service.drift.beyond))
 
 
 def reported(body: OutcomeBody) -> ReportedOutcome:

@@ -1,20 +1,35 @@
-"""The boundary around every request: limits, tokens, counts and times."""
+"""The boundary around every request: limits, tokens, counts and times; and errors in OpenAI's form, in one line."""
 
 import asyncio
 import hmac
 import logging
 import time
 import traceback
+from collections.abc import Mapping
+from typing import Any
 
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
-from l2d.server.problems import problem
-from l2d.server.service import RouterService
+from l2d.logs.outcome_log import LogUnavailable, OutcomeRefused
+from l2d.server.decisions import Overloaded
+from l2d.server.gateway import AllFailed
+from l2d.server.service import ReloadRefused, RouterService
+from l2d.utils.errors import L2DError
+from l2d.utils.parameters import clearest_problem
 
 BODY_SECONDS = 30.0  # in which a request must be there
 DRAINED = 256_000_000  # bytes of a body that is too large, read so that the client gets the answer
+LONGEST_MESSAGE = 1000
+RETRY = {"retry-after": "1"}
+MISTAKES = (
+    *(L2DError, RequestValidationError, HTTPException, OutcomeRefused, ReloadRefused),
+    *(AllFailed, Overloaded, LogUnavailable, Exception),
+)
 logger = logging.getLogger("l2d.serve")
 
 
@@ -46,7 +61,8 @@ class Boundary:
             # The message may hold a prompt: only the kind of the error and where it happened.
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             logger.error("%s %s: %s\n%s", scope["method"], endpoint, type(error).__name__, where)
-        self.service.count_request(endpoint, status, time.perf_counter() - began)
+        self.service.metrics.requests.labels(endpoint, str(status)).inc()
+        self.service.metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal, most, body = self.without_token(scope), self.settings.largest_body, None
@@ -98,3 +114,51 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
         else:
             parts.clear()
     return b"".join(parts) if size <= most else None
+
+
+def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
+    async def answer(_: Request, error: Exception) -> JSONResponse:
+        status, message, kind = described(error)
+        if kind is not None:
+            service.count_error(kind)
+        return problem(status, message, RETRY if status == 503 else None)
+
+    for kind in MISTAKES:
+        app.add_exception_handler(kind, answer)
+
+
+def described(error: Exception) -> tuple[int, str, str | None]:
+    """The status and the message; for errors that the client did not make, also the kind in l2d_errors_total."""
+    match error:
+        case RequestValidationError():
+            found = error.errors()
+            no_json = found[0]["type"] == "json_invalid"
+            return (400, "the body is not JSON", None) if no_json else (422, first_problem(found), None)
+        case HTTPException():
+            return error.status_code, str(error.detail), None
+        case OutcomeRefused() | ReloadRefused():
+            return error.status, str(error), None
+        case L2DError():
+            return 422, " ".join(str(error).split()), None
+        case AllFailed():
+            return 504 if {*error.failed.values()} == {"timeout"} else 502, str(error), "upstreams"
+        case Overloaded():
+            return 503, "too many requests wait; try again", "overload"
+        case LogUnavailable():
+            return 503, "the log cannot be used, so nothing was decided or recorded; try again", "log"
+    return 500, f"internal error ({type(error).__name__})", None
+
+
+def problem(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    readable = message[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()  # half a surrogate pair is no UTF-8
+    error = {"message": readable, "type": kind, "param": None, "code": None}
+    return JSONResponse({"error": error}, status, dict(headers or {}))
+
+
+def first_problem(errors: Any, before: tuple[str, ...] = ()) -> str:
+    """One of pydantic's errors in one line, without the value: it may be long, or somebody's prompt."""
+    found = clearest_problem(errors)
+    place = ".".join(str(part) for part in (*before, *found.path) if part != "body")
+    header = ", with the header content-type: application/json"
+    return f"{place or 'the body'}: {found.sentence}{header if found.kind == 'model_attributes_type' and not place else ''}"

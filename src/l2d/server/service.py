@@ -14,11 +14,18 @@ from l2d.logs.decision import Decision, new_decision_id, session_digest
 from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, ReportedOutcome
 from l2d.router.router import Router
-from l2d.server.answers import about_choice, about_run
 from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, queries_of, read_query
 from l2d.server.decisions import AnsweredTogether, Batcher, DriftMonitor, draw_expert
 from l2d.server.metrics import ServerMetrics
-from l2d.server.served import ServedRun, ServeSettings, about_inputs, best_single, check_settings, prices_of
+from l2d.server.served import (
+    ServedRun,
+    ServeSettings,
+    about_choice,
+    about_inputs,
+    best_single,
+    check_settings,
+    prices_of,
+)
 from l2d.utils.errors import L2DError
 
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
@@ -47,7 +54,6 @@ class RouterService:
         rng: random.Random | None = None,
         swaps: int | None = None,
     ) -> None:
-        check_settings(settings, run.router)
         self.current, self.log, self.settings, self.load = run, log, settings, load
         self.metrics, self.drift = ServerMetrics(), DriftMonitor(settings.drift_limit)
         self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
@@ -188,10 +194,6 @@ class RouterService:
     def count_error(self, kind: str) -> None:
         self.metrics.errors.labels(kind).inc()
 
-    def count_request(self, endpoint: str, status: int, seconds: float) -> None:
-        self.metrics.requests.labels(endpoint, str(status)).inc()
-        self.metrics.seconds.labels(endpoint).observe(seconds)
-
     def _count_spend(self, expert: str, price: float | None) -> None:
         if price is not None:
             self.metrics.spend.labels(expert).inc(price)
@@ -205,10 +207,6 @@ class RouterService:
         """The models of /v1/chat/completions."""
         upstreams = self.settings.upstreams
         return [*([ROUTED] if upstreams and self.current.router.description.kind == "text" else []), *upstreams]
-
-    def about(self) -> dict[str, Any]:
-        """The run that serves, its experts, and how to ask."""
-        return about_run(self.current, self.settings, self.drift.beyond)
 
     def last_hour(self) -> dict[str, Any]:
         """Read by a connection of its own, so decisions go on. Raises LogUnavailable."""
