@@ -49,12 +49,10 @@ def test_whether_they_were_made_now() -> None:
 
 
 def test_language_models_have_a_line_each() -> None:
-    def entry(seconds: float | None, place: str, new: bool) -> Any:
-        return SimpleNamespace(cache=SimpleNamespace(seconds=seconds, entry=place), new=new)
-
-    entries = [entry(3.4, "here", True), entry(70.0, "there", False), entry(None, "nowhere", True)]
+    known = ((3.4, "here"), (70.0, "there"), (None, "nowhere"))
+    caches: Any = tuple(SimpleNamespace(seconds=seconds, entry=place) for seconds, place in known)
     answers = splits().test.answers
-    panel = LanguageModelPanel(("small", "large", "free"), answers, answers, entries=tuple(entries))
+    panel = LanguageModelPanel(("small", "large", "free"), answers, answers, caches=caches, new=(True, False, True))
     found: Any = SimpleNamespace(panel=panel)
     small, large = made(found)
     assert re.match(r"small: made, .*3 s: here", small)

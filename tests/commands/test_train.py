@@ -516,7 +516,7 @@ def test_a_bug_in_an_own_class_shows_where(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(TypeError) as caught:
         train(tiny("method=ce", f"{group}._target_=own_classes.{name}"))
-    assert any(entry.path.name == "own_classes.py" for entry in caught.traceback)
+    assert any(Path(entry.path).name == "own_classes.py" for entry in caught.traceback)
     assert re.search(rf"{group}=\w+ \(own_classes\.{name}\)", caught.value.__notes__[-1])
     assert not list(tmp_path.rglob("metrics.json"))
 

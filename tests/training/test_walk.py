@@ -22,6 +22,7 @@ from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker
 from l2d.training import walk
 from l2d.training.fitted import Fitted
+from l2d.training.score import judge_validation
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_json
 
@@ -267,7 +268,7 @@ def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
 
 
 def test_judging_that_runs_out_of_memory_starts_again_with_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, plain = list[int](), walk.judge_validation
+    parts, plain = list[int](), judge_validation
 
     def judge(fitted: Fitted) -> Any:
         parts.append(fitted.data.parts)
