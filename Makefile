@@ -31,8 +31,11 @@ train: $(STAMP) ## train and score a router on digits; other choices: make train
 test: $(STAMP) ## the tests, five minutes on two cores; ARGS="tests/core -k hand" chooses some
 	$(BIN)/python -m pytest $(PARALLEL) $(MEASURE) $(or $(ARGS),-m 'not full')
 
-test-unit: $(STAMP) ## the quick tests only, a minute
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
+# The rooms that no run passes through as a whole.
+UNIT := $(addprefix tests/,utils config core data costs methods networks lightning)
+
+test-unit: $(STAMP) ## the quick tests of equations, data and networks, a minute
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not full' $(or $(ARGS),$(UNIT))
 
 test-all: $(STAMP) ## what `make test` leaves out: packaging, notebooks, tutorials, commands of the documents, a browser, a real search; and 95 % line coverage
 	$(if $(COVERAGE),,$(MAKE) test COVERAGE=on)
