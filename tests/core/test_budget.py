@@ -68,6 +68,8 @@ def test_the_fallback_is_within_the_budget() -> None:
     assert within(0.02, held_out=worse).guard.constant == 0
     guard = within(0.009, held_out=worse).guard
     assert (guard.constant, guard.pays) == (1, False)
+    # .25 + .3 is more than .5 + .001, so large is no fallback although it is right more often and the budget allows it.
+    assert kept_within(worse, torch.tensor([0.3, 0.001]), 1.0).guard.constant == 1
     # The router expects large to cost nothing, so no factor keeps it from there.
     prices = PRICES.double().expand(100, 2)
     rows = replace(by_row(prices), expected_prices=torch.tensor([0.0, 0.001]).expand(100, 2))
