@@ -23,7 +23,7 @@ from tests.server.helpers import PROMPTS, asking, make_service, message_of
 from l2d.commands import log as log_command
 from l2d.logs import databases
 from l2d.logs.decision import Decision, new_decision_id
-from l2d.logs.outcome_log import OutcomeLog, OutcomeRefused, ReportedOutcome, open_database
+from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, OutcomeRefused, ReportedOutcome, open_database
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 
@@ -97,6 +97,21 @@ def test_an_answer_comes_after_the_commit(run: Untrained, tmp_path: Path) -> Non
     assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert database.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
     database.close()
+
+
+def test_nobody_is_told_of_success_if_the_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = OutcomeLog(tmp_path / "log.sqlite")
+
+    def full() -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(log._database, "commit", full)
+        with pytest.raises(LogUnavailable, match="full"):
+            log.add_decisions([decided("lost")]).result(2)
+    log.add_decisions([decided("kept")]).result(2)
+    log.close()
+    assert [row["id"] for row in rows(tmp_path / "log.sqlite", "decisions")] == ["kept"]
 
 
 def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
