@@ -114,6 +114,21 @@ def test_nobody_is_told_of_success_if_the_commit_fails(tmp_path: Path, monkeypat
     assert [row["id"] for row in rows(tmp_path / "log.sqlite", "decisions")] == ["kept"]
 
 
+def test_an_answer_changes_only_what_is_known_of_it(tmp_path: Path) -> None:
+    log = OutcomeLog(tmp_path / "log.sqlite")
+    log.add_decisions([decided("0", price=0.5)]).result(2)
+    answers = (
+        (("b", 0.25, None), ("b", 0.25, None)),
+        ((None, None, 2.0), ("b", 0.25, 2.0)),
+        ((None, 0.125, None), ("b", 0.125, 2.0)),
+    )
+    for answer, known in answers:
+        log.add_answer("0", *answer).result(2)
+        [row] = rows(tmp_path / "log.sqlite", "decisions")
+        assert (row["served"], row["price"], row["latency"]) == known
+    log.close()
+
+
 def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal among them is told to its own request only."""
     log = OutcomeLog(tmp_path / "log.sqlite")
