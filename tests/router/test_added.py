@@ -59,11 +59,14 @@ def test_prices_that_differ_between_queries() -> None:
     added: Any = router.with_expert("new", NEW, NEW_ERRORS, price=0.05).route(QUERIES[:1])[0].expected_prices
     before: Any = router.route(QUERIES[:1])[0].expected_prices
     assert (added["new"], added["expert 2"]) == pytest.approx((0.05, before["expert 2"]))
+    paid = [router.with_expert("new", NEW, NEW_ERRORS, price=price).route(QUERIES[:1])[0] for price in (0.0, 0.3)]
+    free, dear = ((choice.expected_costs or {})["new"] for choice in paid)
+    assert dear - free == pytest.approx(0.3, abs=1e-6)
     # A list of prices takes their place.
     more = router.at([0.05, 0.2]).with_expert("new", NEW, NEW_ERRORS, price=0.5)
     choice: Any = more.route(QUERIES[:1])[0]
-    paid = {name: choice.expected_costs[name] - choice.expected_errors[name] for name in more.experts}
-    assert paid == pytest.approx({"expert 1": 0.05, "expert 2": 0.2, "new": 0.5}, abs=1e-6)
+    parts = {name: choice.expected_costs[name] - choice.expected_errors[name] for name in more.experts}
+    assert parts == pytest.approx({"expert 1": 0.05, "expert 2": 0.2, "new": 0.5}, abs=1e-6)
     with pytest.raises(ParameterError, match=r"^budget: no rows"):
         router.with_expert("new", NEW, NEW_ERRORS, price=0.1).within(0.1)
 
