@@ -1,7 +1,6 @@
 """Refusals: when, and under which name."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tests import running
 
 from l2d.assembly import build
 from l2d.assembly.assemble import Splits
-from l2d.assembly.build import check_router, make_method
+from l2d.assembly.build import check_parts, make_method
 from l2d.assembly.make import blaming
 from l2d.config import check, compose
 from l2d.data.arrays import Arrays
@@ -25,16 +24,18 @@ from l2d.utils.errors import L2DError
 COSTS = 1 - torch.eye(2, dtype=torch.float64)
 
 
-def test_a_router_for_other_inputs_is_refused_without_data() -> None:
+def test_parts_that_do_not_fit_are_refused_without_data() -> None:
     for given, said in (
         ("router=mlp", r"^router=mlp: .*router=resnet18"),
         ("dataset=table router=resnet18", r"^router=resnet18: .*rows"),
         ("dataset=table dataset.image=file", "not images"),
     ):
         with pytest.raises(L2DError, match=said):
-            check_router(check(compose(given.split())))
+            check_parts(check(compose(given.split())))
+    with pytest.raises(L2DError, match=r"^method=plugin: .*decision=posterior"):
+        check_parts(check(compose(["method=plugin", "decision=posterior"])))
     for fine in ("dataset=table dataset.image=file router=resnet18", "dataset=table dataset.text=prompt"):
-        check_router(check(compose(fine.split())))
+        check_parts(check(compose(fine.split())))
 
 
 def test_what_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +70,6 @@ def test_noise_does_not_change_the_scale_of_tdefs_rewards(tiny: Callable[..., Di
 
 
 def test_a_method_and_a_parameter_are_called_by_their_keys() -> None:
-    by_costs = check(compose(["method=cost_regression"]))
-    by_posterior = replace(by_costs, settings=replace(by_costs.settings, decision="posterior"))
-    with pytest.raises(L2DError, match=r"^method=cost_regression: .*decision=posterior"):
-        make_method(by_posterior, COSTS, num_classes=2)
     experiment = check(compose(["method=plugin"]))
     unlabelled = Evidence(COSTS, torch.zeros(2), torch.tensor([-1, -1]))
     with pytest.raises(L2DError, match=r"^method=plugin: needs labels"), blaming(experiment.method):

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from tests.conftest import environment
 from tests.running import assembled, folder_of
 
-from l2d.assembly.fingerprints import expert_names, with_listed_prices
+from l2d.assembly.fingerprints import expert_names, fingerprints, with_listed_prices
 from l2d.config import check, compose
 from l2d.data.arrays import Arrays
 from l2d.data.sheet import write_sheet
@@ -84,6 +84,25 @@ class Named(SyntheticExperts):
     @staticmethod
     def expert_names(coverage: list[float] | None, *, called: list[str]) -> list[str]:  # noqa: ARG004
         return called
+
+
+class Versioned(SyntheticExperts):
+    """Experts of somebody's own that may change under the same config."""
+
+    version = "1"
+
+    def identity(self) -> str:
+        return self.version
+
+
+def test_other_experts_are_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = compose([])
+    cfg.experts = {"name": "own", "about": {"title": "Own"}, "_target_": f"{__name__}.Versioned"}
+    experiment = check(cfg)
+    first = fingerprints(experiment)
+    monkeypatch.setattr(Versioned, "version", "2")
+    second = fingerprints(experiment)
+    assert (first.rows == second.rows, first.run == second.run) == (True, False)
 
 
 @pytest.mark.slow

@@ -33,8 +33,11 @@ from l2d.utils.seeding import derive_seed
 _loaded: dict[str, Arrays] = {}  # the rows of the last dataset
 
 
-def check_router(experiment: Experiment) -> None:
-    """Refuse a router for another kind of input before anything is downloaded, if dataset and network declare their kinds."""
+def check_parts(experiment: Experiment) -> None:
+    """Refuse parts that do not fit, before anything is downloaded: a decision that the method does not have, a router for another
+    kind of input, if dataset and network declare their kinds."""
+    with blaming(experiment.method):
+        find(experiment.method).check_decision(experiment.settings.decision)
     kind, network = make_dataset(experiment).gives, find(experiment.router)
     if kind is not None and issubclass(network, Network):
         with blaming(experiment.router):

@@ -34,7 +34,7 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
     """Experts can change under the same config: a model's folder may get other weights."""
     with blaming_dataset(experiment):
         rows = make_dataset(experiment).fingerprint(experiment.data_dir)
-    if not experts_class(experiment).versioned:
+    if experts_class(experiment).identity is Experts.identity:
         return Fingerprints(rows, rows)
     experts = make(experiment.experts)
     with blaming(experiment.experts):

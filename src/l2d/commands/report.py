@@ -60,7 +60,7 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     """The finished cells in a folder; with overrides, the cells of that sweep that belong into it."""
     finished = read_cells(folder)
     if not finished:
-        raise L2DError(f"{folder}: no finished run")
+        raise L2DError(f"{folder}: no finished run; give runs/ or a folder in it")
     if not overrides:
         return with_tuned(finished)
     inside = (folder.parent if folder.name.startswith("seed=") else folder).absolute()

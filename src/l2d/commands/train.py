@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def train_job(cfg: Any) -> None:
         find(experiment.logger).check()
         experiment = with_fingerprints(experiment)  # before torch is imported: a missing file is an error at once
         import_quickly()
-        from l2d.assembly.build import check_router
+        from l2d.assembly.build import check_parts
         from l2d.lightning.learner import ended_by_signals, hide_missing_gpu, on_gpu
         from l2d.training.cross_validation import train_and_judge
 
@@ -74,7 +74,7 @@ def train_job(cfg: Any) -> None:
         hide_missing_gpu()
         if not on_gpu(experiment.trainer.accelerator):
             check_cores(experiment.trainer.devices)
-        check_router(experiment)
+        check_parts(experiment)
         with ended_by_signals():
             metrics = train_and_judge(experiment, run)
         if metrics is not None and is_first_process():
@@ -103,7 +103,8 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
     if run.finished and not experiment.settings.dry_run and not in_a_sweep() and is_first_process():
         metrics, picture = run.metrics(), run.path / "deferral.png"
         if not picture.exists():
-            write_atomically(picture, partial(write_run_picture, metrics))
+            with suppress(OSError):  # a folder that cannot be written has its numbers all the same
+                write_atomically(picture, partial(write_run_picture, metrics))
         hint = price_hint(experiment.plain, metrics.prices, [expert.error_rate for expert in metrics.experts])
         following = what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())
         print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")

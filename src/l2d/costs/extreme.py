@@ -47,7 +47,7 @@ def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
     if graded.any():
         row, k = (int(i) for i in graded.nonzero()[0])
         found = f"{names[k]} has an error of {float(errors[row, k]):g}"
-        raise ParameterError("", f"extreme prices need experts that are right or wrong; {found}")
+        raise ParameterError("", f"extreme prices need experts that are right or wrong on every row; {found}")
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
     steps = steps[(steps == 0).any(dim=1)]

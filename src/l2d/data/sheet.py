@@ -18,6 +18,7 @@ from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
 
 KINDS = (".csv", ".parquet", ".jsonl")
+NOTHING = ("na", "n/a", "null", "none", "-")  # in a column of numbers: refused, since they may mean anything
 COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
 
 
@@ -115,8 +116,10 @@ class Sheet:
         """True if all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
         filled = ~missing(self.columns[column])
         wrong = np.isnan(floats(self.columns[column])) & filled
-        if wrong.sum() < filled.sum() / 2:
-            self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
+        if wrong.any():
+            nothing = np.array([str(cell).strip().lower() in NOTHING for cell in self.columns[column].to_pylist()])
+            if (wrong & ~nothing).sum() < (filled & ~nothing).sum() / 2:
+                self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
         return bool(filled.any() and not wrong.any())
 
     def is_prose(self, column: str) -> bool:

@@ -41,11 +41,9 @@ class ExpertRequest:
 
 
 class Experts:
-    """Built from conf/experts/*.yaml. A class of the user's own needs only `seed` and `panel`. seed: None to use the run's own.
-    versioned: `identity` tells experts apart that have the same config, such as models in a folder."""
+    """Built from conf/experts/*.yaml. A class of the user's own needs only `seed` and `panel`. seed: None to use the run's own."""
 
     seed: int | None = None
-    versioned = False
 
     def panel(self, request: ExpertRequest) -> Panel:
         raise NotImplementedError
@@ -57,5 +55,5 @@ class Experts:
         return None
 
     def identity(self) -> str:
-        """Changes when the experts do, though their config is the same. Nothing is loaded."""
+        """Tells experts apart that have the same config, such as models in a folder. Nothing is loaded."""
         return ""

@@ -57,9 +57,13 @@ class Method(nn.Module):
     ) -> None:
         super().__init__()
         check_costs(costs, ~costs.isnan() if self.learns_from_logs else None)
-        if decision == "posterior" and type(self).posterior is Method.posterior:
-            raise ParameterError("", "has no posterior, which decision=posterior needs; use decision=argmax")
+        self.check_decision(decision)
         self.decision, self.num_outputs = decision, costs.shape[1]
+
+    @classmethod
+    def check_decision(cls, decision: str) -> None:
+        if decision == "posterior" and cls.posterior is Method.posterior:
+            raise ParameterError("", "has no posterior, which decision=posterior needs; use decision=argmax")
 
     @property
     def has_posterior(self) -> bool:

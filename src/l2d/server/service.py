@@ -58,7 +58,7 @@ class RouterService:
         self.metrics, self.drift = ServerMetrics(), DriftMonitor(settings.drift_limit)
         self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
         self.rng = rng or random.Random()
-        self._reloading, self._fitting = asyncio.Lock(), asyncio.Lock()
+        self._reloading, self._fitting, self._previewing = (asyncio.Lock() for _ in range(3))
         try:
             log.add_run(run.name, about_inputs(run.router)).result()
             last, self.reloaded = log.last_swap().result()
@@ -166,7 +166,7 @@ class RouterService:
         run = self.current
         router, query = run.router, read_query(body, run.router.description)
         if body.prices is not None:
-            async with self._fitting:
+            async with self._previewing:
                 router = await asyncio.to_thread(router.at, body.prices)
         [choice] = (await self.batcher.ask(router, [query])).choices
         return {"expert": choice.expert, **about_choice(choice), "guard_note": router.guard_note, "run": run.name}

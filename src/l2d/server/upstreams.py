@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import NO_VALUE, L2DError, ParameterError
 from l2d.utils.parameters import NonNegative, Positive, clearest_problem
 
 TIMEOUT = 60.0
@@ -78,7 +78,9 @@ def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, Upstream]:
         return {name: read_upstream(name, entries[name]) for name in experts}
     except ValidationError as errors:
         found = clearest_problem(errors.errors(include_url=False))
-        problem = ParameterError(".".join(map(str, found.path)), found.sentence, found.value)
+        problem = ParameterError(
+            ".".join(map(str, found.path)), found.sentence, found.value if found.path else NO_VALUE
+        )
         raise L2DError(f"{file}: {problem}") from None
     except ParameterError as error:
         raise L2DError(f"{file}: {error}") from error

@@ -66,6 +66,13 @@ def test_the_winner_is_a_row_and_the_trials_are_none(runs: Path) -> None:
     assert finding.best == "mild (tuned, best of 2)"
 
 
+def test_a_damaged_search_is_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_search(runs, name="tune-paper-2") / "result.json"
+    file.write_text('{"sta')
+    assert "mild (tuned, best of 2)" in rows(with_tuned(read_cells(runs)))
+    assert str(file) in capsys.readouterr().err
+
+
 def test_if_the_start_wins_it_is_both(runs: Path) -> None:
     for file in (runs / BLOCK / "mild").glob("tune-*/*"):
         file.unlink()

@@ -38,6 +38,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "no price although asked": (
         {**PRICED, **with_cell("correct_a", 2, ""), "price_a": [1] * 9 + [""]}, {}, ["column price_a", "correct_a", ": 10 "],
     ),
+    "nearly a price": ({**GOOD, "price_per_call_a": [1] * 10}, {}, ["column price_per_call_a", "price_a"]),
     "negative price": ({**PRICED, "price_b": [0, -1] * 5}, {}, ["column price_b", "negative", ": 2, 4", "'-1'"]),
     "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b"]),
     "propensity of 0": ({**CHANCES, "propensity_a": [0.5] * 9 + [0]}, {}, ["column propensity_a", ": 10,"]),
@@ -48,6 +49,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "enormous feature": (with_cell("y", 4, 1e300), {}, ["column y", "too large", ": 5,"]),
     "a slip in a feature": (with_cell("y", 4, "0.5O"), {}, ["column y", "not a number", "features", "'0.5O'"]),
     "four slips": ({**GOOD, "half": [1, "one"] * 4 + [1, 1]}, {}, ["column half", "4 of 10 rows: 2, 4, 6, 8", "'one'"]),
+    "mostly nothing": ({**GOOD, "seldom": ["NA", "-"] * 4 + [1, 2]}, {}, ["column seldom", "8 of 10", "'NA'"]),
     "empty text": (with_cell("note", 1, "  "), {"text": "note"}, ["column note", "empty", ": 2 "]),
     "images that are not there": (GOOD, {"image": "note"}, ["column note", "no such file", "'some text'"]),
     "no experts": (NO_OUTCOMES, {}, ["no experts", "correct_NAME", "id, x, y, note"]),
@@ -189,7 +191,7 @@ LONG = "claude-3-5-sonnet-20241022-v2"
         ["correct_gpt-4", "correct_llama", "price_gpt-4", "price_llama", "price_gpt-4o"],
         [f"correct_{LONG}", "correct_b", f"price_{LONG}", "price_b", f"latency_{LONG}", f"intensity_{LONG}"],
         ["correct_a", "correct_b", f"price_{LONG}", f"content_{LONG}", f"answer_{LONG}"],
-        ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "property_a", "cost_eur_b"],
+        ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "property_a"],
         ["correct_a", "correct_b", "price_total", "corrects_total", "lossy_total", "n_correct"],
     ],
 )

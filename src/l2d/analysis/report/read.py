@@ -157,14 +157,20 @@ def with_tuned(cells: Sequence[FinishedCell]) -> list[FinishedCell]:
 def searches_beside(cells: Sequence[FinishedCell]) -> Iterator[FinishedSearch]:
     for method in sorted({cell.folder.parent for cell in cells}):
         for file in sorted(method.glob("tune-*/result.json")):
-            folder, result = file.parent, json.loads(file.read_text(encoding="utf-8"))
-            yield FinishedSearch(
-                start=_path(folder / result["start"]),
-                winner=_path(folder / result["winner"]),
-                trial_runs=frozenset(_path(folder / run) for run in result["trial_runs"]),
-                seeds=tuple(map(int, result["test_deferral_loss"]["tuned"])),
-                how=Tuned(folder.name, result["trials"], tuple(result["overrides"])),
-            )
+            try:
+                yield read_search(file.parent, json.loads(file.read_text(encoding="utf-8")))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                print(f"{file}: cannot be read ({type(error).__name__}); left out", file=sys.stderr)
+
+
+def read_search(folder: Path, result: Mapping[str, Any]) -> FinishedSearch:
+    return FinishedSearch(
+        start=_path(folder / result["start"]),
+        winner=_path(folder / result["winner"]),
+        trial_runs=frozenset(_path(folder / run) for run in result["trial_runs"]),
+        seeds=tuple(map(int, result["test_deferral_loss"]["tuned"])),
+        how=Tuned(folder.name, result["trials"], tuple(result["overrides"])),
+    )
 
 
 def winner_of(search: FinishedSearch, known: Mapping[str, FinishedCell]) -> FinishedCell | None:

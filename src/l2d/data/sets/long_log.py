@@ -72,8 +72,9 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     prefix = next(iter(columns.values()))
     used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
     names = list(dict.fromkeys(experts))
-    known = [same_name(name) for name in names]
-    twice = [name for name in names if known.count(same_name(name)) > 1]
+    asked = list(dict.fromkeys(expert for expert, mine in zip(experts, used, strict=True) if mine))
+    known = [same_name(name) for name in asked]
+    twice = [name for name in asked if known.count(same_name(name)) > 1]
     sheet.refuse(EXPERT, f"{' and '.join(twice)} differ only in capitals or spaces;", np.isin(experts, twice))
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
@@ -91,7 +92,10 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
             rows[answered[mine] // len(names)] = np.flatnonzero(mine)
             wide[f"{prefix}{name}"] = cells.take(pa.array(rows, mask=rows < 0))
             written[f"{prefix}{name}"] = column
-    sheet.note(f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query")
+    note = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
+    if again := len(sheet) - len(answered):
+        note += f"; left out {counted(again, 'row')} with an answer that came before"
+    sheet.note(note)
     return Sheet(sheet.path, wide, first, written)
 
 

@@ -97,8 +97,15 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
 
 
 def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
-    """{expert: its column of prices}, for all experts or for none."""
-    return _columns_beside(sheet, experts, MONEY)
+    """{expert: its column of prices}, for all experts or for none. Names that are nearly such a column's are refused."""
+    found, names = _columns_beside(sheet, experts, MONEY), [expert.name for expert in experts]
+    taken = {*found.values(), *(expert.column for expert in experts)}
+    for column in (column for column in sheet.names if column.startswith(MONEY) and column not in taken):
+        if near := [name for name in names if column.endswith(f"_{name}")]:
+            raise L2DError(
+                f"{sheet.path}: column {column}: looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}"
+            )
+    return found
 
 
 def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ...]) -> dict[str, str]:

@@ -171,7 +171,7 @@ def _version(file: Path) -> tuple[int, ...]:
 
 def _words(given: Any) -> Any:
     """A name, names or None: a column may be called 2024, which YAML reads as a number."""
-    return [str(one) for one in given] if isinstance(given, list) else None if given is None else str(given)
+    return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
 
 
 def _panel(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, some_left_out: bool) -> Panel:

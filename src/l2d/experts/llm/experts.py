@@ -27,8 +27,6 @@ class LLMExperts(Experts):
     the seed only draws the validation split.
     """
 
-    versioned = True
-
     def __init__(
         self,
         *,
