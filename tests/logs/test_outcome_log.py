@@ -99,11 +99,15 @@ def test_an_answer_comes_after_the_commit(run: Untrained, tmp_path: Path) -> Non
     database.close()
 
 
-def test_nobody_is_told_of_success_if_the_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [sqlite3.OperationalError, RuntimeError])
+def test_nobody_is_told_of_success_if_the_commit_fails(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error is, later operations are written."""
     log = OutcomeLog(tmp_path / "log.sqlite")
 
     def full() -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise kind("database or disk is full")
 
     with monkeypatch.context() as failing:
         failing.setattr(log._database, "commit", full)

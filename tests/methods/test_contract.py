@@ -147,6 +147,7 @@ def test_posterior_is_a_distribution_and_decides(name: str) -> None:
     assert posterior.shape == (50, P)
     torch.testing.assert_close(posterior.sum(1), torch.ones(50, dtype=posterior.dtype))
     assert torch.equal(build(name, "posterior").decide(outputs), posterior.argmax(1))
+    assert torch.equal(method.decide(outputs, "posterior"), posterior.argmax(1))
     costs = training_costs(50)
     mass = method.mass(costs)  # what it is a share of: most for the cheapest
     assert mass.shape == (50, P)
