@@ -480,6 +480,9 @@ def test_routers_are_compared_at_the_prices_of_the_first(run: Untrained) -> None
     second, errors = first.at([9.0, 0.0, 9.0]), np.zeros((TEST, 3))
     assert first.compare(second, run.queries, errors=errors).difference == pytest.approx(0.4)
     assert second.compare(first, run.queries, errors=errors).difference == pytest.approx(-9)
+    turned = replace(second, description=replace(second.description, experts=second.experts[::-1]))
+    with pytest.raises(ParameterError, match=r"^other: .*c, b, a"):
+        first.compare(turned, run.queries, errors=errors)
     for given in ("costs", "errors"):
         with pytest.raises(ParameterError, match=rf"^{given}: must be \[{TEST}, 3\]"):
             first.score(run.queries, **{given: errors[1:]})
@@ -685,6 +688,19 @@ def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytes
     assert len(router.route_file("~/queries.csv")) == 2
     router.export("~/router.pt2")
     assert (tmp_path / "router.pt2").exists()
+
+
+def test_an_id_may_be_what_a_router_sees(tmp_path: Path) -> None:
+    """Where it was told to look at it: a number all the same."""
+    cells = finished.table()
+    cells["id"] = [f"{row:03d}" for row in range(N)]
+    run = untrained(tmp_path, "dataset.features=[id,x]", cells=cells)
+    file = write(tmp_path, {"id": cells["id"][:3], "x": cells["x"][:3]}, "queries.csv")
+    router = Router.load(run.path)
+    numbers = np.array([[row, cells["x"][row]] for row in range(3)])
+    choices = router.route_file(file)
+    assert [choice.expert for choice in choices] == [choice.expert for choice in router.route(numbers)]
+    assert [choice.id for choice in choices] == ["000", "001", "002"]
 
 
 def test_a_table_of_images(tmp_path: Path) -> None:
