@@ -22,6 +22,7 @@ from l2d.data.text.encoders import Hashed
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import FILE, HELD_OUT, read_weights, write_weights
+from l2d.utils.errors import L2DError
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
 
@@ -172,6 +173,11 @@ def test_prices_may_be_written_in_several_ways() -> None:
     assert route.read_prices("9,0") == route.read_prices("[9,0]") == [9, 0]
     assert route.read_prices("qwen:7b=0.3,llama:70b=1") == {"qwen:7b": 0.3, "llama:70b": 1.0}
     assert route.read_prices("qwen:7b:0.3") == {"qwen:7b": 0.3}
+
+
+def test_a_pattern_that_matched_several_runs() -> None:
+    with pytest.raises(L2DError, match=r"^RUN: 2 .*a/seed=0, b/seed=0"):
+        route.read_options(["a/seed=0", "b/seed=0", "--text", "x"])
 
 
 BAD_PRICES = {

@@ -84,11 +84,14 @@ def test_runs_that_do_not_fit(client: TestClient, run: Untrained, other: Path, t
     guard = Path(shutil.copytree(other, tmp_path / "guard"))
     weights, description = read_weights(guard / FILE)
     write_weights(guard / FILE, weights, replace(description, guard=Guard(None, 2, 2, 0.0, None)))
+    turned = Path(shutil.copytree(other, tmp_path / "turned"))
+    write_weights(turned / FILE, weights, replace(description, experts=description.experts[::-1]))
     dollars = helpers.text_run(tmp_path / "dollars", "cost.error_price=0.5").path
     for folder, status, said in (
         (untrained(tmp_path / "d", *TEXT, cells=OTHER_EXPERTS).path, 409, "a, b, d"),
         (untrained(tmp_path / "rows").path, 409, "columns"),
         (guard, 409, "guard"),
+        (turned, 409, "c, b, a"),
         (dollars, 409, "dollars"),
         (tmp_path / "none", 422, "none"),
         (tmp_path / "empty", 422, "empty"),

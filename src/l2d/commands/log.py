@@ -35,10 +35,12 @@ def make_log_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> None:
     with answering():
         options = make_log_parser().parse_args(arguments)
+        from l2d.commands.route import check_out
         from l2d.data.sheet import write_sheet
         from l2d.logs.databases import log_address
         from l2d.logs.export import NUMBER, TEXT, read_long_form
 
+        check_out(options.out, None)
         found = read_long_form(log_address(options.log), options.run, options.every)
         write_sheet(options.out, found.columns)
         if found.left_out:

@@ -99,6 +99,18 @@ def read_prices(text: str) -> list[float] | dict[str, float]:
     return named
 
 
+def read_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = make_route_parser()
+    options, others = parser.parse_known_args(arguments)
+    if others and not any(word.startswith("-") for word in others):
+        raise L2DError(
+            f"RUN: {len(others) + 1} folders were given ({options.run}, {', '.join(others)}); give one of them"
+        )
+    if others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    return options
+
+
 def user_path(text: str) -> Path:
     """The path of a flag: the shell expands no ~ behind an equals sign."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
@@ -215,7 +227,7 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
 
 def main(arguments: list[str]) -> None:
     with answering():
-        options = make_route_parser().parse_args(arguments)
+        options = read_options(arguments)
         check_out(options.out, options.file)
         router = load_router(options)
         tell_how_it_decides(router)

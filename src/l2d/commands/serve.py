@@ -117,7 +117,10 @@ def make_service(
         check_settings(settings, run.router)
 
     def load(folder: Path) -> "ServedRun":
-        return served_run(argparse.Namespace(**{**vars(options), "run": folder}))
+        prices = options.prices
+        if isinstance(prices, list):  # in the order of the first run's experts
+            prices = dict(zip(run.router.experts, prices, strict=True))
+        return served_run(argparse.Namespace(**{**vars(options), "run": folder, "prices": prices}))
 
     return RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)
 

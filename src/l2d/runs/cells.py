@@ -2,7 +2,6 @@
 
 import re
 import statistics
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -153,20 +152,21 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
     return {c: [*names[:-1], names[-1] + said[tuple(names), c.variant]] for c, names in names_of.items()}
 
 
-def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
+def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], dict[Cell, str]]:
     """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; if a
-    guard changed something, also the guarded mean."""
+    guard changed something, also the guarded mean. And the runs whose results are damaged, which must not cost the table."""
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
     guarded: dict[tuple[str, ...], list[float]] = defaultdict(list)
     wanted: Counter[tuple[str, ...]] = Counter()
+    damaged: dict[Cell, str] = {}
     for cell, names in named(cells).items():
         key = (*names, cell.variant)
         wanted[key] += 1
         if cell.run.finished:
             try:
                 metrics = cell.run.metrics()
-            except L2DError as error:  # one damaged file must not cost the table of a sweep
-                print(f"warning: {error}", file=sys.stderr)
+            except L2DError as error:
+                damaged[cell] = str(error)
                 continue
             found[key].append(metrics.deferral_loss)
             guarded[key].append(metrics.guarded.deferral_loss)
@@ -176,7 +176,7 @@ def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
         header.append("guarded")
         for key, row in zip(wanted, rows, strict=True):
             row.append(mean_and_spread(guarded[key])[0])
-    return header, rows
+    return header, rows, damaged
 
 
 def mean_and_spread(losses: Sequence[float]) -> tuple[str, str]:

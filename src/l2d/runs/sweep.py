@@ -76,7 +76,8 @@ def sweep(shop: Workshop) -> None:
         raise L2DError(cells[0].problem)
     folder = shop.open()
     failed = shop.run(cells, folder)
-    header, rows = results_table(cells)
+    header, rows, damaged = results_table(cells)
+    failed |= damaged
     print(f"\n{aligned(header, rows)}")
     if len(failed) < len(cells):
         narrowest = os.path.commonpath([cell.run.path.parent for cell in cells]) or "."

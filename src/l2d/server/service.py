@@ -230,10 +230,11 @@ class RouterService:
 
     def check_run(self, new: ServedRun, force: bool) -> None:
         """Refuse a run that this server cannot serve. Upstreams fit no other experts, not even by force, and a log has one kind of
-        money."""
+        money. In another order, clients that send prices as a list would give them to other experts."""
         names, others = self.current.router.experts, new.router.experts
-        if set(others) != set(names) and (self.settings.upstreams or not force):
-            way = "the upstreams fit no others, so force does not help" if self.settings.upstreams else FORCE
+        fixed = self.settings.upstreams and {*others} != {*names}
+        if others != names and (fixed or not force):
+            way = "the upstreams fit no others, so force does not help" if fixed else FORCE
             raise ReloadRefused(f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
         check_settings(self.settings, new.router)
         theirs, ours = new.router.prices.unit, self.current.router.prices.unit
