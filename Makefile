@@ -38,8 +38,7 @@ test-unit: $(STAMP) ## the quick tests of equations, data and networks, a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not full' $(or $(ARGS),$(UNIT))
 
 test-all: $(STAMP) ## what `make test` leaves out: packaging, notebooks, tutorials, commands of the documents, a browser, a real search; and 95 % line coverage
-	$(if $(COVERAGE),,$(MAKE) test COVERAGE=on)
-	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-append -m full
+	$(BIN)/python -m pytest $(PARALLEL) --cov $(if $(COVERAGE),--cov-append -m full)
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
