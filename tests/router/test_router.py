@@ -519,6 +519,10 @@ def test_a_router_that_is_half_saved_is_none(run: Untrained, tmp_path: Path, mon
     monkeypatch.setattr(Path, "replace", watched)
     router.save(folder)
     assert (len(moved) > 1, moved[-1]) == (True, "router.json")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").touch()
+    with pytest.raises(ParameterError, match="^folder="):
+        router.save(tmp_path / "mine")
 
 
 def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
