@@ -1,6 +1,7 @@
 """Splits: classes in proportion, groups on one side, folds that cover every row once; over- and undersampling."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,8 @@ def test_all_rows_are_training_rows() -> None:
     check_rows(whole)
     assert (len(whole.train_labels), len(whole.test_labels)) == (11, 0)
     assert torch.equal(whole.train_inputs, torch.cat([both.train_inputs, both.test_inputs]))
+    named = replace(both, train_ids=np.array(["x", "y"]), ids=np.array(["z"]))
+    assert np.array_equal(np.asarray(pooled(named).train_ids), ["x", "y", "z"])
     assert (whole.seen, whole.num_classes) == (both.seen, 2)
 
 

@@ -31,6 +31,13 @@ def test_loss_by_hand() -> None:
     assert float(loss) == pytest.approx(2 * math.log(2) + 0.75 * math.log(4 / 3) + 0.25 * math.log(4))
 
 
+def test_expected_costs_by_hand() -> None:
+    """(1 − σ)·2."""
+    torch.testing.assert_close(
+        method().expected_costs(logits(0.5, 0.75, 0.9)), torch.tensor([[1.0, 0.5, 0.2]]).double()
+    )
+
+
 def test_the_posterior_decides_without_the_rule() -> None:
     """Experts 1 and 3 are confident enough, and 3 more than 1."""
     outputs = logits(0.6, 0.2, 0.9)

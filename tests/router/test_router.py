@@ -521,7 +521,7 @@ def test_a_router_that_is_half_saved_is_none(run: Untrained, tmp_path: Path, mon
     assert (len(moved) > 1, moved[-1]) == (True, "router.json")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").touch()
-    with pytest.raises(ParameterError, match="^folder="):
+    with pytest.raises(ParameterError, match=r"^folder="):
         router.save(tmp_path / "mine")
 
 
