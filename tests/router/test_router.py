@@ -504,27 +504,6 @@ def test_what_is_saved(run: Untrained, tmp_path: Path, monkeypatch: pytest.Monke
     assert said == {"version": own_version(), "experts": ["a", "b", "c"], "validation": None, "operating_point": None}
 
 
-def test_a_router_that_is_half_saved_is_none(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its router.json comes last, and goes first where another one was."""
-    router, folder, plain = priced_router(run, None), tmp_path / "saved", Path.replace
-    router.save(folder)
-    moved: list[str] = []
-
-    def watched(part: Path, to: Path) -> Path:
-        if to.parent == folder:
-            assert not (folder / "router.json").exists()
-            moved.append(to.name)
-        return plain(part, to)
-
-    monkeypatch.setattr(Path, "replace", watched)
-    router.save(folder)
-    assert (len(moved) > 1, moved[-1]) == (True, "router.json")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter.txt").touch()
-    with pytest.raises(ParameterError, match=r"^folder="):
-        router.save(tmp_path / "mine")
-
-
 def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
     """The guard for the prices of training, made anew from it, is the run's own."""
     for more in (["method=cost_regression", "sampling=over"], ["method=plugin"]):
