@@ -199,9 +199,11 @@ def test_requests_at_different_prices_share_a_pass(run: Untrained, monkeypatch: 
         return outputs_of(asked, inputs)
 
     monkeypatch.setattr(decisions, "outputs_of", counted)
-    found: Any = decide_together([AskedTogether(router, PROMPTS[:3]), AskedTogether(cheap, PROMPTS[3:5])])
-    assert passes == [5]
-    expected = [*router.route(PROMPTS[:3]), *cheap.route(PROMPTS[3:5])]
+    found: Any = decide_together(
+        [AskedTogether(router, PROMPTS[:3]), AskedTogether(cheap, PROMPTS[3:5]), AskedTogether(router, PROMPTS[:1])]
+    )
+    assert passes == [6]
+    expected = [*router.route(PROMPTS[:3]), *cheap.route(PROMPTS[3:5]), *router.route(PROMPTS[:1])]
     assert [one.ranking for part in found for one in part.choices] == [one.ranking for one in expected]
 
 

@@ -18,7 +18,8 @@ from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, l
 
 from l2d.logs.decision import Decision
 from l2d.router.router import Router
-from l2d.server.gateway import ChatAnswer, Gateway, choices_of, read_line
+from l2d.server.boundary import described
+from l2d.server.gateway import AllFailed, ChatAnswer, Gateway, choices_of, read_line
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
@@ -150,6 +151,11 @@ def test_the_next_of_the_ranking_answers(
     assert "key-of" not in found.text
     assert (row["expert"], row["served"]) == (first, second)
     assert servers[third].seen == []
+
+
+@pytest.mark.parametrize(("why", "status"), [(["timeout", "timeout"], 504), (["timeout", "status 500"], 502)])
+def test_a_timeout_is_told_only_if_all_timed_out(why: list[str], status: int) -> None:
+    assert described(AllFailed(dict(zip("ab", why, strict=True))))[0] == status
 
 
 def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream], service: RouterService) -> None:
