@@ -205,6 +205,7 @@ def test_requests_at_different_prices_share_a_pass(run: Untrained, monkeypatch: 
     assert passes == [6]
     expected = [*router.route(PROMPTS[:3]), *cheap.route(PROMPTS[3:5]), *router.route(PROMPTS[:1])]
     assert [one.ranking for part in found for one in part.choices] == [one.ranking for one in expected]
+    assert torch.equal(found[2].inputs, found[0].inputs[:1])
 
 
 def test_concurrent_requests_are_gathered(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
