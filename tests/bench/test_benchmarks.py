@@ -45,14 +45,15 @@ def test_other_prices(price: float, falls_back: bool, bench: Bench) -> None:
     assert float(row["guarded_gain"]) == pytest.approx(0.0 if falls_back else 0.5)
 
 
-def test_the_guard_leaves_the_routers_own_decisions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard of all rows changes nothing, those of the folds fall back to model 0."""
+def test_each_fifth_has_its_own_guard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of them keep the router, which asks model 1. Two fall back to model 0."""
     module = bench("benchmarks")
-    fitted = iter([Guard(None, None, 0, 0.1, 0.1), *[Guard(None, 0, 0, -0.1, 0.1)] * 5])
+    fitted = iter([*[Guard(None, None, 0, 0.1, 0.1)] * 3, *[Guard(None, 0, 0, -0.1, 0.1)] * 2])
     monkeypatch.setattr(module, "fit_guard", lambda *_: next(fitted))
     expected, free = torch.tensor([[1.0, 0.0]] * 10).double(), torch.zeros(2).double()
     found = module.at_prices(torch.zeros(10, 2).double(), expected, free)
-    assert (found.decisions.tolist(), found.guarded.tolist()) == ([1] * 10, [0] * 10)
+    assert (found.decisions.tolist(), sorted(found.guarded.tolist())) == ([1] * 10, [0] * 4 + [1] * 6)
+    assert not found.fell_back
 
 
 def test_only_questions_that_all_models_were_asked(bench: Bench, tmp_path: Path) -> None:

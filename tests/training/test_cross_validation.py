@@ -159,6 +159,31 @@ def test_the_guard_of_a_fold_sees_the_other_folds_alone(tmp_path: Path, monkeypa
     assert metrics["guarded"]["offsets"] == pytest.approx([naive / 2, -naive / 2])
 
 
+def test_a_router_without_a_true_gain_shows_none(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expert a always costs .5. The router asks b on one half of the rows, where b costs 0 or 1 by chance; elsewhere b costs 1. So
+    the true gain is 0, whether a guard falls back or not. A guard that saw the rows that it judges would gain about .3 standard
+    errors: it falls back where the router was unlucky."""
+    given, plain = list[Any](), fold_scores.score_out_of_fold
+    monkeypatch.setattr(cross_validation, "score_out_of_fold", lambda *found: given.append(found) or plain(*found))
+    train(config(file, tmp_path))
+    [(folds, whole, fitted)] = given
+    monkeypatch.setattr(type(fitted.method), "by_argmax", False)  # without offsets, which take time
+    gains, rng = list[float](), np.random.default_rng(0)
+    for _ in range(400):
+        drawn = list[fold_scores.Fold]()
+        for number, fold in enumerate(folds):
+            asks = torch.tensor([0, 1] * 10)
+            costs = torch.from_numpy(np.stack([np.full(20, 0.5), np.where(asks == 1, rng.integers(2, size=20), 1)], axis=1))
+            routed = RoutedRows(-costs, -costs, asks, costs, torch.zeros(2))
+            drawn.append(replace(fold, rows=torch.arange(20) + 20 * number, routed=routed, learned=None))
+        scored = plain(drawn, whole, fitted)
+        gains.append(scored.metrics.guarded.test.gain)
+        assert (scored.judged.guard.constant is None) == (scored.metrics.deferral_loss < 0.5)  # deployed: by all rows
+    mean, error = np.mean(gains), np.std(gains) / 20
+    print("ZZ", mean, error, np.unique(np.round(gains,4)).size)
+    assert abs(mean) < 2 * error
+
+
 @pytest.mark.slow
 def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     """Unless validation rows choose its epoch."""

@@ -67,7 +67,7 @@ class GuardedScore(Score):
     constant: str | None  # the expert that gets every input
     offsets: list[float] | None  # added to the experts' scores
     validation: GuardEvidence  # what the guard was fitted to
-    test: GuardEvidence
+    test: GuardEvidence  # cross_validate: each fold under a guard that is fitted to the other four
 
     @property
     def changes_decisions(self) -> bool:

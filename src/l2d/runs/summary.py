@@ -63,11 +63,11 @@ def shows_guarded(metrics: RunMetrics) -> bool:
 
 
 def guarded_name(metrics: RunMetrics) -> str:
-    return "router, guarded" if metrics.guarded.changes_decisions else "router, guarded by fold"
+    return "router, guarded by fold" if cross_validated(metrics) else "router, guarded"
 
 
 def cross_validated(metrics: RunMetrics) -> bool:
-    """True if every row was judged by a router that did not see it. Then the guard was fitted to the same rows."""
+    """True if every row was judged by a router and a guard that did not see it. The guard that is used was fitted to all rows."""
     return metrics.evaluation == "cross_validate"
 
 
@@ -152,6 +152,7 @@ def guard_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
             f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(guarded, prices)}"
             f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
             + ("" if guarded.offsets is None else ", without offsets")
+            + _by_fold(metrics)
         )
     if guarded.offsets is None:
         same = f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
@@ -168,7 +169,7 @@ def _by_fold(metrics: RunMetrics) -> str:
     """Why a guarded row of a cross-validated run does not show what the guard of all rows does."""
     if not shows_guarded(metrics) or not cross_validated(metrics):
         return ""
-    return f"; the row “{guarded_name(metrics)}” shows guards that were fitted to four folds, on the fifth"
+    return f"; the row “{guarded_name(metrics)}” and the verdict judge each fold with a guard fitted on the other four"
 
 
 def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
@@ -183,11 +184,9 @@ def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
 
 
 def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
-    """The verdict on the router as it will be used, with the guard. In a cross-validated run guards of single folds decide the
-    test rows, and may do what the guard that is used does not. So its own gain counts, on rows that neither the router nor the
-    offsets saw."""
-    guarded = metrics.guarded
-    seen = guarded.validation if cross_validated(metrics) else guarded.test
+    """The verdict on the router as it will be used, with the guard. Its gain is that on rows that neither the router nor the guard
+    saw: in a cross-validated run, each fold under a guard that is fitted to the other four."""
+    guarded, seen = metrics.guarded, metrics.guarded.test
     if metrics.rows.test < ENOUGH:
         tested = counted(metrics.rows.test, "test row")
         return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
@@ -200,7 +199,8 @@ def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:
         same = f"On {then} it costs the same as {seen.best_constant} alone"
-        return f"verdict: unclear. Routing gained on validation. {found.format('more') if seen.gain < 0 else same}."
+        kept = "The guard of all rows keeps the router." if cross_validated(metrics) else "Routing gained on validation."
+        return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}."
     if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."
     alone = guarded.deferral_loss + guarded.test.gain

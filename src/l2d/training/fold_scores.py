@@ -57,8 +57,8 @@ def score_fold(others: Tensor, following: Tensor, fitted: Fitted) -> Scored:
 
 
 def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> Scored:
-    """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it. A guard that
-    falls back does so on every row. Otherwise its decisions on a fold's rows are those of a guard that did not see them."""
+    """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it. The guard that is
+    deployed is fitted to all rows; the guarded decisions on a fold's rows are those of a guard that did not see them."""
     rows = gathered(folds)
     method, splits = fitted.method, replace(fitted.splits, train_costs=rows.costs)
     best = metrics_.best_single(splits.train_costs)

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from l2d.core.results import RunMetrics, Score
+
+Floats = NDArray[np.floating]
+Losses = Mapping[int, float | Floats]  # by seed: the cost of each test row, or the mean
+Interval = tuple[float, float, float]  # the middle, the lower end, the upper end
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
@@ -15,18 +22,42 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
-def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[float, float, float] | None:
-    """Mean difference over the common seeds and its 95 % interval (t); None with fewer than two common seeds.
-
-    The same as scipy.stats.ttest_rel's, without the second that scipy.stats takes to import.
-    """
-    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-    if len(differences) < 2:
+def paired_interval(ours: Losses, theirs: Losses) -> Interval | None:
+    """Mean difference over the common seeds and its 95 % interval; None with fewer than two common seeds. With the cost of each
+    test row it covers other seeds and other test rows; with one number for each seed, other seeds only."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < 2:
         return None
+    pairs = [(np.atleast_1d(ours[seed]), np.atleast_1d(theirs[seed])) for seed in seeds]
+    if len({len(one) for pair in pairs for one in pair}) > 1:
+        pairs = [(np.array([one.mean()]), np.array([other.mean()])) for one, other in pairs]
+    return interval_of(*mean_and_variances(np.stack([one - other for one, other in pairs])))
+
+
+def mean_and_variances(values: Floats) -> tuple[float, list[tuple[float, float]]]:
+    """The mean of a table of seeds (at least two) by test rows, and the parts of its variance with their degrees of freedom, by the
+    two-way model value = mean + seed + row + rest, all three random."""
+    seeds, rows = values.shape
+    mean, by_seed, by_row = values.mean(), values.mean(axis=1), values.mean(axis=0)
+    parts = [(float(by_seed.var(ddof=1)) / seeds, seeds - 1.0)]
+    if rows > 1:
+        rest = ((values - by_seed[:, None] - by_row + mean) ** 2).sum() / ((seeds - 1) * (rows - 1) * seeds * rows)
+        whole = float(by_row.var(ddof=1)) / rows  # has the rest in it, as the first part has
+        parts.append((max(whole - rest, 0.0), rows - 1.0))
+        if whole > sum(part for part, _ in parts):  # seeds that are alike by chance
+            parts = [(whole, rows - 1.0)]
+    return float(mean), parts
+
+
+def interval_of(mean: float, variances: Sequence[tuple[float, float]], level: float = 0.95) -> Interval:
+    """The t interval of a mean whose variance has several parts (Satterthwaite)."""
     from scipy.special import stdtrit
 
-    mean, std = statistics.fmean(differences), statistics.stdev(differences)
-    half = float(stdtrit(len(differences) - 1, 0.975)) * std / math.sqrt(len(differences))
+    variance = sum(part for part, _ in variances)
+    if variance == 0:
+        return mean, mean, mean
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in variances)
+    half = float(stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance)
     return mean, mean - half, mean + half
 
 

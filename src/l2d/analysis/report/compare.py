@@ -86,17 +86,7 @@ def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> Finishe
 
 
 def mean_loss(cell: FinishedCell) -> float:
-    return statistics.fmean(losses_of(cell).values())
-
-
-def losses_of(cell: FinishedCell) -> dict[int, float]:
-    """Deferral loss by seed."""
-    return {seed: run.deferral_loss for seed, run in cell.runs.items()}
-
-
-def singles_of(cell: FinishedCell) -> dict[int, float]:
-    """Deferral loss of the best single expert by seed."""
-    return {seed: run.baselines.best_single.deferral_loss for seed, run in cell.runs.items()}
+    return statistics.fmean(run.deferral_loss for run in cell.runs.values())
 
 
 def guard_acts(cells: Sequence[FinishedCell]) -> bool:
@@ -163,6 +153,6 @@ def router_entry(
         entry["off_by_std"] = (entry["mean"] - paper.mean) / paper.std
     if reference := reference_of(cell, members):
         entry["reference"] = REFERENCE if is_papers_tdef(reference) else labels[reference]
-        entry["against_reference"] = paired_interval(losses_of(cell), losses_of(reference))
-    entry["against_single"] = paired_interval(losses_of(cell), singles_of(cell))
+        entry["against_reference"] = paired_interval(cell.losses[0], reference.losses[0])
+    entry["against_single"] = paired_interval(*cell.losses)
     return entry

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from l2d.analysis.report.averages import paired_interval
-from l2d.analysis.report.compare import FEW, cells_by_block, guard_acts, losses_of, mean_loss, method_labels, singles_of
+from l2d.analysis.report.averages import Losses, paired_interval
+from l2d.analysis.report.compare import FEW, cells_by_block, guard_acts, mean_loss, method_labels
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
 from l2d.utils.text import listed
@@ -65,8 +65,8 @@ def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
 
 def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Finding:
     ranked = sorted(finished, key=mean_loss)
-    best, singles = ranked[0], singles_of(ranked[0])
-    verdicts = {labels[cell]: is_below(losses_of(best), losses_of(cell)) for cell in ranked if cell is not best}
+    best = ranked[0]
+    verdicts = {labels[cell]: is_below(best.losses[0], cell.losses[0]) for cell in ranked if cell is not best}
     beaten, level, untold = (tuple(one for one in verdicts if verdicts[one] is kind) for kind in (True, False, None))
     guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
     safest = min(ranked, key=guarded.__getitem__)  # where the guard makes some equal, the first of them
@@ -75,8 +75,8 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
         best=labels[best],
         mean=mean_loss(best),
         seeds=len(best.runs),
-        single=statistics.fmean(singles.values()),
-        pays=is_below(losses_of(best), singles),
+        single=statistics.fmean(run.baselines.best_single.deferral_loss for run in best.runs.values()),
+        pays=is_below(*best.losses),
         beaten=beaten,
         level=level,
         untold=untold,
@@ -85,7 +85,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
     )
 
 
-def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
+def is_below(ours: Losses, theirs: Losses) -> bool | None:
     """True if the 95 % interval of the paired difference lies below 0. None with fewer than three common seeds: two differences
     may be equal by chance, and the interval is then a point."""
     interval = paired_interval(ours, theirs)

@@ -28,12 +28,13 @@ SPEED = (*FAST, *(f"experts.{key}" for key in FAST), "trainer.")
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """A printed deferral loss. table: 1 to 4, rho, noise20 or extreme."""
+    """A printed deferral loss. table: 1 to 4, rho, noise20 or extreme. ratios: the experts' shares, empty if not printed."""
 
     table: str
     names: Names
     mean: float
     std: float
+    ratios: tuple[float, ...] = ()
 
 
 @cache
@@ -42,7 +43,11 @@ def paper_numbers() -> tuple[PaperNumber, ...]:
     with Path(__file__).with_name("paper.csv").open(newline="", encoding="utf-8") as lines:
         return tuple(
             PaperNumber(
-                row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"])
+                row["table"],
+                tuple(row[key] for key in (*BLOCK, "method")),
+                float(row["mean"]),
+                float(row["std"]),
+                tuple(float(share) / 100 for share in row["ratios"].split()),
             )
             for row in csv.DictReader(lines)
             if row["mean"]

@@ -13,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
+from l2d.analysis.report.averages import Floats, Losses
 from l2d.config.identity import settings_of
 from l2d.core.results import Capabilities, RunMetrics, read_metrics
 from l2d.utils.errors import L2DError
@@ -74,6 +76,18 @@ class FinishedCell:
     def settings_but(self, *prefixes: str) -> dict[str, Any]:
         return {key: value for key, value in self.settings.items() if not key.startswith(prefixes)}
 
+    @cached_property
+    def losses(self) -> tuple[Losses, Losses]:
+        """The router's and the best single expert's: the cost of each test row by seed. Means by seed if the seeds have different
+        test rows, since the means then vary with the rows too, or if rows are not known."""
+        found = {seed: row_costs(self.run_folder(seed), run) for seed, run in self.runs.items()}
+        known = [rows for rows in found.values() if rows is not None]
+        if len(known) < len(found) or any(not np.array_equal(rows.ids, known[0].ids) for rows in known):
+            means = {seed: run.deferral_loss for seed, run in self.runs.items()}
+            return means, {seed: run.baselines.best_single.deferral_loss for seed, run in self.runs.items()}
+        pairs = list(zip(found, known, strict=True))
+        return {seed: rows.router for seed, rows in pairs}, {seed: rows.single for seed, rows in pairs}
+
     def learning_curve(self) -> list[tuple[int, float]]:
         """Validation deferral loss by epoch, mean over the seeds that have that epoch."""
         losses: dict[int, list[float]] = defaultdict(list)
@@ -83,6 +97,27 @@ class FinishedCell:
                     if loss := row.get("val/deferral_loss"):
                         losses[int(row["epoch"])].append(float(loss))
         return [(epoch, sum(values) / len(values)) for epoch, values in sorted(losses.items())]
+
+
+class RowCosts(NamedTuple):
+    """Costs of the test rows of a run: of the router and of the best single expert. ids: of the rows, or their number."""
+
+    ids: Any
+    router: Floats
+    single: Floats
+
+
+def row_costs(folder: Path, run: RunMetrics) -> RowCosts | None:
+    """None if the run's loss is not the mean of its rows' costs: a log's is estimated; or if they cannot be read."""
+    try:
+        with np.load(folder / "test.npz", allow_pickle=False) as found:
+            decisions, costs, ids = found["decisions"], found["costs"], found.get("ids", len(found["decisions"]))
+            router = costs[np.arange(len(decisions)), decisions]
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+    if not np.isclose(router.mean(dtype=np.float64), run.deferral_loss, atol=1e-5):
+        return None
+    return RowCosts(ids, router, costs[:, np.argmax(run.baselines.best_single.ratios)])
 
 
 def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:

@@ -1,72 +1,117 @@
-"""Every number that the paper prints, what runs have beside it, and a verdict by one rule."""
+"""Verdicts on the paper's numbers: its losses, the order of MILD and TDEF, the experts' shares."""
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from l2d.analysis.report.averages import mean_std
-from l2d.analysis.report.compare import FEW, losses_of
+import numpy as np
+
+from l2d.analysis.report.averages import (
+    Interval,
+    Losses,
+    interval_of,
+    mean_and_variances,
+    mean_columns,
+    paired_interval,
+)
+from l2d.analysis.report.compare import FEW
 from l2d.analysis.report.paper import Names, PaperNumber, paper_blocks, paper_numbers, papers_recipes
 from l2d.analysis.report.read import FinishedCell
-from l2d.analysis.report.tables import titled, with_std
-from l2d.utils.text import markdown
 
 PAPER_RUNS = 5  # "mean ± standard deviation over five runs"
-NEAR = 0.05  # of the paper's number: so near counts as reproduced, however small the standard errors
-VERDICTS = ("reproduced", "better", "worse", "few seeds", "not reproducible", "not run")
-RULE = (
-    "The rule: our mean over seeds is compared with the paper's. *Reproduced* means that they differ by at most two standard errors"
-    f" of the difference, or by at most {NEAR:.0%} of the paper's number. Otherwise ours is *better* (less loss) or *worse*. Fewer"
-    f" than {FEW} seeds give no verdict. Runs with the paper's recipe are judged if there are any, else runs with ours."
-    " *Not reproducible*: the experiments with language models use 6,000 questions of two MMLU subjects, but these have only"
-    " 507."
-)
-HEAD = ["table", "dataset", "setup", "experts", "cost", "method", "paper"]
-HEAD += ["ours, paper's recipe (seeds)", "ours, recipe=fast (seeds)", "verdict"]
+MARGIN = 0.1  # of what the paper's router loses to the oracle: so near is reproduced
+ALIKE = 0.05  # of the rows: shares that differ in so few are alike
+RECIPES = ("paper", "fast")
+JUDGED = ("reproduced", "not reproduced", "undecided", "few seeds")
+VERDICTS = (*JUDGED, "other recipe", "not run", "not reproducible")
+METHODS = ("tdef", "mild")
+ORDERS = ("same order", "reversed", "open")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Test deferral losses by seed, of the paper's experiment with one recipe: paper or fast."""
+    """Runs of the paper's experiment with one recipe, paper or fast. losses: on the test rows. ratios: mean shares of the experts.
+    oracle: its mean loss, and its shares; None if not known."""
 
     names: Names
     recipe: str
-    test: dict[int, float]
+    losses: Losses
+    ratios: Sequence[float]
+    oracle: tuple[float, Sequence[float]] | None = None
 
     @property
     def mean(self) -> float:
-        return statistics.fmean(self.test.values())
+        return statistics.fmean(float(np.mean(loss)) for loss in self.losses.values())
 
     @property
-    def std(self) -> float:
-        return statistics.stdev(self.test.values()) if len(self.test) > 1 else 0.0
+    def std(self) -> float | None:
+        means = [float(np.mean(loss)) for loss in self.losses.values()]
+        return statistics.stdev(means) if len(means) > 1 else None
 
 
 @dataclass(frozen=True)
 class PaperVerdict:
-    """by_recipe: our results for the number."""
+    """A number of the paper, and our results for it by recipe."""
 
     number: PaperNumber
     by_recipe: Mapping[str, Measured]
 
-    @property
-    def judged(self) -> Measured | None:
-        return self.by_recipe.get("paper") or self.by_recipe.get("fast")
+    @cached_property
+    def word(self) -> str:
+        if ours := self.by_recipe.get("paper"):
+            return "few seeds" if len(ours.losses) < FEW else judge(self.number, ours)
+        if self.by_recipe:
+            return "other recipe"
+        return "not reproducible" if self.number.names[2] == "llm" else "not run"
+
+
+def judge(number: PaperNumber, ours: Measured) -> str:
+    """Two one-sided tests at 5 %: reproduced if the 90 % interval of our mean minus the paper's lies within the margin, not
+    reproduced if it lies outside, else undecided. What the oracle pays no router can save, so the margin is a part of the rest."""
+    oracle = 0.0 if ours.oracle is None else ours.oracle[0]
+    margin = MARGIN * max(number.mean - oracle, 0.0)
+    mean, parts = mean_and_variances(np.stack([np.atleast_1d(loss) for loss in ours.losses.values()]))
+    paper = (number.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0)
+    _, low, high = interval_of(mean - number.mean, [*parts, paper], level=0.9)
+    if -margin <= low and high <= margin:
+        return "reproduced"
+    return "not reproduced" if low > margin or high < -margin else "undecided"
+
+
+@dataclass(frozen=True)
+class CellVerdict:
+    """TDEF and MILD in one cell of the paper (dataset, setup, experts, cost); numbers: the paper's, empty if it has none."""
+
+    cell: Names
+    numbers: Mapping[str, PaperVerdict]
+    by_recipe: Mapping[str, Mapping[str, Measured]]
 
     @property
-    def word(self) -> str:
-        ours = self.judged
-        if ours is None:
-            return "not reproducible" if self.number.names[2] == "llm" else "not run"
-        if len(ours.test) < FEW:
-            return "few seeds"
-        apart = ours.mean - self.number.mean
-        error = math.sqrt(self.number.std**2 / PAPER_RUNS + ours.std**2 / len(ours.test))
-        if abs(apart) <= max(2 * error, NEAR * self.number.mean):
-            return "reproduced"
-        return "better" if apart < 0 else "worse"
+    def papers_difference(self) -> Interval | None:
+        """MILD − TDEF, with the interval that follows from the paper's standard deviations."""
+        if not all(method in self.numbers for method in METHODS):
+            return None
+        tdef, mild = (self.numbers[method].number for method in METHODS)
+        parts = [(one.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0) for one in (tdef, mild)]
+        return interval_of(mild.mean - tdef.mean, parts)
+
+    def difference(self, recipe: str) -> Interval | None:
+        """MILD − TDEF with one recipe; None without both, or with too few seeds."""
+        tdef, mild = (self.by_recipe.get(recipe, {}).get(method) for method in METHODS)
+        if tdef is None or mild is None or len(tdef.losses.keys() & mild.losses.keys()) < FEW:
+            return None
+        return paired_interval(mild.losses, tdef.losses)
+
+    def order(self, recipe: str) -> str | None:
+        """One of ORDERS: the sign of MILD − TDEF against the paper's, open if the interval has both."""
+        paper, ours = self.papers_difference, self.difference(recipe)
+        if paper is None or ours is None:
+            return None
+        if ours[1] <= 0 <= ours[2]:
+            return "open"
+        return "same order" if (ours[0] < 0) == (paper[0] < 0) else "reversed"
 
 
 def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
@@ -74,31 +119,49 @@ def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
     blocks = paper_blocks()
     wanted = [cell for cell in cells if cell.runs and cell.block in blocks and not cell.tuned]
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    pairs = zip(wanted, recipes, strict=True)
-    return [Measured(cell.names[:5], recipe, losses_of(cell)) for cell, recipe in pairs if recipe is not None]
+    return [
+        Measured(
+            cell.names[:5],
+            recipe,
+            cell.losses[0],
+            mean_columns(run.ratios for run in cell.runs.values()),
+            oracle_of(cell),
+        )
+        for cell, recipe in zip(wanted, recipes, strict=True)
+        if recipe is not None
+    ]
+
+
+def oracle_of(cell: FinishedCell) -> tuple[float, Sequence[float]] | None:
+    found = [run.baselines.oracle for run in cell.runs.values() if run.baselines.oracle is not None]
+    return (
+        (statistics.fmean(one.deferral_loss for one in found), mean_columns(one.ratios for one in found))
+        if found
+        else None
+    )
 
 
 def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:
     """One for each number of the paper, in its order."""
     by_names: dict[Names, dict[str, Measured]] = defaultdict(dict)
-    for one in sorted(measured, key=lambda one: len(one.test)):  # if runs differ in speed alone, the most seeds count
+    for one in sorted(measured, key=lambda one: len(one.losses)):  # if runs differ in speed alone, the most seeds count
         by_names[one.names][one.recipe] = one
     return [PaperVerdict(number, by_names.get(number.names, {})) for number in paper_numbers()]
 
 
-def verdicts_page(measured: Sequence[Measured], titles: Mapping[str, Mapping[str, str]]) -> str:
-    """Markdown: a summary, and each number of the paper."""
-    found = verdicts(measured)
-    counts = {word: sum(one.word == word for one in found) for word in VERDICTS}
-    summary = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
-    rows = []
-    for one in found:
-        dataset, setup, experts, cost, method = one.number.names
-        names = [one.number.table, titled(titles, "dataset", dataset), setup, experts, cost.replace("_", " "), method]
-        shown = [_shown(one.by_recipe.get(recipe)) for recipe in ("paper", "fast")]
-        rows.append([*names, with_std(one.number.mean, one.number.std), *shown, one.word])
-    return f"The paper prints {len(found)} deferral losses: {summary}.\n\n{RULE}\n\n{markdown(HEAD, rows)}\n"
+def cell_verdicts(measured: Sequence[Measured]) -> list[CellVerdict]:
+    """One for each cell of the image tables, in the paper's order; then the other cells that were run."""
+    numbers: dict[Names, dict[str, PaperVerdict]] = defaultdict(dict)
+    for found in verdicts(measured):
+        if found.number.names[2] != "llm":
+            numbers[found.number.names[:4]][found.number.names[4]] = found
+    ran: dict[Names, dict[str, dict[str, Measured]]] = defaultdict(lambda: defaultdict(dict))
+    for one in sorted(measured, key=lambda one: len(one.losses)):
+        ran[one.names[:4]][one.recipe][one.names[4]] = one
+    cells = dict.fromkeys([*numbers, *sorted(ran)])
+    return [CellVerdict(cell, numbers.get(cell, {}), ran.get(cell, {})) for cell in cells]
 
 
-def _shown(one: Measured | None) -> str:
-    return "" if one is None else f"{with_std(*mean_std([*one.test.values()]))} ({len(one.test)})"
+def distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The share of the rows that would have to go elsewhere to make two lists of shares equal."""
+    return sum(abs(one - other) for one, other in zip(ours, theirs, strict=True)) / 2
