@@ -60,8 +60,8 @@ MMLU_METHODS = ("category_table", "knn", "linear_plugin", "mix, by label", "plug
 
 @dataclass(frozen=True)
 class Judged:
-    """Held-out rows. costs [n, p]; the router's decisions, by itself and guarded; whether the guard fell back; the rows' tasks.
-    validation: the mean loss on validation rows, if there are other rows than these."""
+    """Held-out rows. costs [n, p]; the router's decisions, by itself and guarded; whether the guard fell back on every row; the
+    rows' tasks. validation: the mean loss on validation rows, if there are other rows than these."""
 
     costs: Tensor
     decisions: Tensor
@@ -166,19 +166,17 @@ def plain_estimates(table: Path, setup: str, seed: int) -> tuple[Tensor, Tensor]
 
 
 def at_prices(errors: Tensor, expected: Tensor, prices: Tensor) -> Judged:
-    """Out-of-fold estimates [n, p] at other prices. As in training/cross_validation.py: a guard that falls back does so on every
-    row; otherwise a fifth of the rows is decided by a guard that is fitted to the others."""
+    """Out-of-fold estimates [n, p] at other prices. As in training/fold_scores.py, each fifth of the rows is decided by a guard
+    that is fitted to the others."""
     costs, utilities = errors + prices, -(expected + prices)
     decisions, best = argmax_last(utilities), int(costs.mean(dim=0).argmin())
-    guard = fit_guard(utilities, decisions, costs, best)
-    guarded = guard.decide(utilities, decisions).clone()  # it may be the router's own
-    if guard.constant is None:
-        for fold in torch.randperm(len(costs), generator=torch.Generator().manual_seed(0)).tensor_split(FOLDS):
-            others = torch.ones(len(costs), dtype=torch.bool)
-            others[fold] = False
-            fitted = fit_guard(utilities[others], decisions[others], costs[others], best)
-            guarded[fold] = fitted.decide(utilities[fold], decisions[fold])
-    return Judged(costs, decisions, guarded, guard.constant is not None, ["all"] * len(costs))
+    guarded = decisions.clone()
+    for fold in torch.randperm(len(costs), generator=torch.Generator().manual_seed(0)).tensor_split(FOLDS):
+        others = torch.ones(len(costs), dtype=torch.bool)
+        others[fold] = False
+        fitted = fit_guard(utilities[others], decisions[others], costs[others], best)
+        guarded[fold] = fitted.decide(utilities[fold], decisions[fold])
+    return Judged(costs, decisions, guarded, bool((guarded == best).all()), ["all"] * len(costs))
 
 
 def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, words: Sequence[str]) -> Row:

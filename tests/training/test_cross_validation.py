@@ -161,27 +161,27 @@ def test_the_guard_of_a_fold_sees_the_other_folds_alone(tmp_path: Path, monkeypa
 
 def test_a_router_without_a_true_gain_shows_none(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Expert a always costs .5. The router asks b on one half of the rows, where b costs 0 or 1 by chance; elsewhere b costs 1. So
-    the true gain is 0, whether a guard falls back or not. A guard that saw the rows that it judges would gain about .3 standard
-    errors: it falls back where the router was unlucky."""
+    the true gain is 0, whether a guard falls back or not. A guard that saw the rows that it judges would show a gain, since it falls
+    back where the router was unlucky: here .0076 ± .0012."""
     given, plain = list[Any](), fold_scores.score_out_of_fold
     monkeypatch.setattr(cross_validation, "score_out_of_fold", lambda *found: given.append(found) or plain(*found))
     train(config(file, tmp_path))
     [(folds, whole, fitted)] = given
     monkeypatch.setattr(type(fitted.method), "by_argmax", False)  # without offsets, which take time
     gains, rng = list[float](), np.random.default_rng(0)
-    for _ in range(400):
+    for _ in range(225):
         drawn = list[fold_scores.Fold]()
         for number, fold in enumerate(folds):
             asks = torch.tensor([0, 1] * 10)
-            costs = torch.from_numpy(np.stack([np.full(20, 0.5), np.where(asks == 1, rng.integers(2, size=20), 1)], axis=1))
+            costs = torch.from_numpy(
+                np.stack([np.full(20, 0.5), np.where(asks == 1, rng.integers(2, size=20), 1)], axis=1)
+            )
             routed = RoutedRows(-costs, -costs, asks, costs, torch.zeros(2))
             drawn.append(replace(fold, rows=torch.arange(20) + 20 * number, routed=routed, learned=None))
         scored = plain(drawn, whole, fitted)
         gains.append(scored.metrics.guarded.test.gain)
         assert (scored.judged.guard.constant is None) == (scored.metrics.deferral_loss < 0.5)  # deployed: by all rows
-    mean, error = np.mean(gains), np.std(gains) / 20
-    print("ZZ", mean, error, np.unique(np.round(gains,4)).size)
-    assert abs(mean) < 2 * error
+    assert abs(np.mean(gains)) < 2 * np.std(gains) / 15
 
 
 @pytest.mark.slow
@@ -467,14 +467,22 @@ def test_folds_count_by_their_rows() -> None:
 
 
 @pytest.mark.slow
-def test_a_fallback_is_for_every_row(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the guards of some folds would not fall back."""
-    constant = iter([0, None, None, None, None, None])
+def test_the_guard_of_all_rows_is_deployed_and_those_of_folds_judge(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first falls back. Those of two folds fall back to the other expert, three leave the router as it is."""
+    constant = iter([0, 1, 1, None, None, None])
     plain = score.guard_of
 
     def held(method: Any, rows: Any, best: int) -> Any:
         return replace(plain(method, rows, best), constant=next(constant), offsets=None)
 
     monkeypatch.setattr(fold_scores, "guard_of", held)
-    assert train(config(file, tmp_path))["guarded"]["ratios"] == [1, 0]
-    assert next(constant) is None  # no guard of a fold was made
+    cfg = config(file, tmp_path, "seed=3")
+    assert train(cfg)["guarded"]["constant"] == "a"
+    assert Router.load(folder_of(cfg)).description.guard.constant == 0
+    kept, rows = kept_of(cfg), fold_rows(check(cfg))
+    for number in range(1, FOLDS + 1):
+        held_out = with_test_fold(rows.whole, f"{number}/{FOLDS}", derive_seed(3, "test folds"))[1]
+        wanted = kept["decisions"][held_out]
+        assert torch.equal(kept["guarded"][held_out], wanted if number > 2 else torch.ones_like(wanted))

@@ -199,7 +199,7 @@ def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:
         same = f"On {then} it costs the same as {seen.best_constant} alone"
-        kept = "The guard of all rows keeps the router." if cross_validated(metrics) else "Routing gained on validation."
+        kept = "The guard keeps the router." if cross_validated(metrics) else "Routing gained on validation."
         return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}."
     if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."

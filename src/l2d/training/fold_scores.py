@@ -63,9 +63,7 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     method, splits = fitted.method, replace(fitted.splits, train_costs=rows.costs)
     best = metrics_.best_single(splits.train_costs)
     guard = guard_of(method, rows, best)
-    guarded = guard.decide(rows.utilities, rows.decisions)
-    if guard.constant is None:
-        guarded = guarded_by_the_others(method, folds, best)
+    guarded = guarded_by_the_others(method, folds, best)
     n, found = len(rows), [fold.metrics for fold in folds]
     metrics = RunMetrics(
         **about_the_routing(method, splits, rows, whole.train_categories, mean_simple(found)),
