@@ -1,235 +1,192 @@
-"""Routers that use the labels, compared with tdef and mild, on images: from finished runs to a CSV, from there to the documents.
+"""Which method to start with on images: docs/beyond.md, from bench/results/paper_runs.csv.
 
-python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
-                                           # with the current commit: collect before you change the code
-python bench/beyond.py docs                # rewrites the tables and the figure of docs/beyond.md, with tdef and mild of
-                                           # bench/results/why_mild.csv
+python bench/beyond.py    # rewrites the tables and the figure
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from functools import cache
 
 from matplotlib.figure import Figure
 
+import paper_runs
 import records
-from l2d.analysis.report.averages import paired_interval
-from records import DOCS, Results, Row
+from l2d.analysis.report.averages import Losses, differences, interval_of, mean_and_variances, paired_interval
+from l2d.analysis.report.tables import interval_text
+from records import DOCS, Row
 
-CELL = ("dataset", "setup", "experts", "cross_fit", "cost", "epochs")
-RUNS = Results(
-    "beyond",
-    f"{' '.join(CELL)} method aux ema seed",
-    "validation test guarded constant offsets ratios oracle n machine torch commit",
-    compared="validation test guarded constant offsets torch",
-)
-WHY = RUNS.file.with_name("why_mild.csv")
-IMAGES = ("svhn", "cifar10", "digits")
-Kind = tuple[str, str, str]  # method, aux, ema
-MILD: Kind = ("mild_uniform", "none", "0")
-PLUGIN: Kind = ("plugin", "none", "0")
-# Which method to start with
-REGRESSIONS: list[Kind] = [("cost_regression", "none", "0"), ("label_regression", "none", "0")]
-FIRST: list[Kind] = [PLUGIN, *reversed(REGRESSIONS), ("mild_uniform", "label", "0")]
-TUNED = "mild_uniform, ρ chosen on validation"
-# In the order of the table
-ROWS: list[Kind] = [
-    *(("tdef", "none", "0"), MILD, (TUNED, "none", "0")),
-    *((method, aux, "0") for aux in ("label", "experts") for method in ("tdef", "mild_uniform")),
-    *(PLUGIN, ("plugin", "none", "0.99"), *REGRESSIONS),
-]
-# tdef and mild_uniform in why_mild.csv: (rewards, shares, total, offset)
-SETTINGS: dict[tuple[str, ...], str] = {
-    ("complement", "uniform", "", "1"): "tdef",
-    ("sum_others", "uniform", "1", "5"): "mild_uniform",
+METHODS = {
+    ("tdef", ""): "tdef",
+    ("mild", ""): "mild",
+    ("plugin", ""): "plugin",
+    ("cost_regression", ""): "cost_regression",
+    ("label_regression", "1"): "label_regression, weight 1",
+    ("label_regression", "4"): "label_regression, weight 4",
 }
+LABELS, NO_LABELS, MILD = "label_regression, weight 4", "cost_regression", "mild"
+FAR = 0.02  # of the best method's loss
+Cell = tuple[str, ...]
+Tried = dict[str, list[Row]]  # runs by method
 
 
-def collected(runs_dir: Path) -> list[Row]:
-    return [
-        records.row_of(config, metrics, timing)
-        | {
-            "epochs": str(config["recipe"]["epochs"]),
-            "aux": config.get("aux", "none"),
-            "ema": f"{config['recipe'].get('ema', 0.0):g}",
-            "offsets": "yes" if metrics.guarded.offsets is not None else "",
-            "oracle": records.spaced(records.oracle_of(metrics).ratios),
-        }
-        for _, config, metrics, timing in records.finished(runs_dir)
-        if config["dataset"]["name"] in IMAGES and ours(config)
+@cache
+def cells() -> dict[Cell, Tried]:
+    """The cells in which all methods were run with recipe=fast and learned from outcomes of the same kind: of simulated experts, or
+    held-out ones of trained experts."""
+    rows, _ = paper_runs.stored()
+    same = [row for row in rows if row["recipe"] == "fast" and row["cross_fit"] != "1"]
+    found = {}
+    for cell, members in records.grouped(same, lambda row: tuple(row[key] for key in paper_runs.CELL)).items():
+        by_method = records.grouped(members, lambda row: METHODS.get((row["method"], row["label_weight"]), ""))
+        tried = {name: by_method[name] for name in METHODS.values() if len(by_method.get(name, ())) >= 3}
+        if len(tried) == len(METHODS):
+            found[cell] = tried
+    return dict(sorted(found.items(), key=lambda pair: (pair[0][2], pair[0][4], pair[0][0], pair[0][1])))
+
+
+def title(cell: Cell) -> str:
+    dataset, setup, experts, cross_fit, cost = cell
+    return f"{records.cell_title(dataset, setup, experts, cross_fit)}, {'errors' if cost == 'error' else 'prices'}"
+
+
+def means(tried: Tried, column: str = "test") -> dict[str, float]:
+    return {name: statistics.fmean(float(row[column]) for row in rows) for name, rows in tried.items()}
+
+
+def losses(tried: Tried, name: str) -> Losses:
+    return paper_runs.losses(tried[name], paper_runs.stored()[1])
+
+
+def losses_table() -> str:
+    """A line for each cell: the methods' losses, and the recommended one against MILD and against the best of the others."""
+    lines, used = [], list[Row]()
+    for cell, tried in cells().items():
+        found = means(tried)
+        least = min(found.values())
+        shown = [f"**{loss:.4f}**" if loss == least else f"{loss:.4f}" for loss in found.values()]
+        others = min(loss for name, loss in found.items() if name != LABELS)
+        lines.append(
+            [title(cell), *shown, against(tried, LABELS, MILD), f"{100 * (found[LABELS] / others - 1):+.1f} %"]
+        )
+        used += [row for rows in tried.values() for row in rows]
+    head = ["cell", *METHODS.values(), f"{LABELS} − {MILD}, 95 %", "to the best of the others"]
+    return f"{records.markdown(head, lines)}\n\n`python bench/beyond.py`; {records.foot(used)}"
+
+
+def excess(found: Mapping[str, float], name: str) -> float:
+    """Relative to the best of the other methods; another weight of the label makes no other method."""
+    rivals = [loss for other, loss in found.items() if other.split(",")[0] != name.split(",")[0]]
+    return found[name] / min(rivals) - 1
+
+
+def against(tried: Tried, name: str, other: str) -> str:
+    return interval_text(paired_interval(losses(tried, name), losses(tried, other)))
+
+
+def tally_table() -> str:
+    """A line for each method, over the cells."""
+    head = [
+        "method",
+        "cells",
+        "at or below the best of the others in",
+        f"more than {FAR:.0%} above it in",
+        "most above it",
     ]
+    head += [f"relative to {MILD}, mean", "less in", "surely", "more in", "surely"]
+    lines = []
+    for name in METHODS.values():
+        above, relative, sure = [], [], []
+        for tried in cells().values():
+            found = means(tried)
+            above.append(excess(found, name))
+            relative.append(found[name] / found[MILD] - 1)
+            sure.append(paired_interval(losses(tried, name), losses(tried, MILD)) or (0.0, 0.0, 0.0))
+        line = [name, str(len(above)), str(sum(one <= 0 for one in above)), str(sum(one > FAR for one in above))]
+        line.append(f"{max(above):+.1%}")
+        if name == MILD:
+            line += [""] * 5
+        else:
+            less, more = sum(one < 0 for one in relative), sum(one > 0 for one in relative)
+            surely = sum(high < 0 for _, _, high in sure), sum(low > 0 for _, low, _ in sure)
+            line += [f"{statistics.fmean(relative):+.1%}", f"{less}", f"{surely[0]}", f"{more}", f"{surely[1]}"]
+        lines.append(line)
+    return records.markdown(head, lines)
 
 
-def ours(config: Mapping[str, Any]) -> bool:
-    """True if a run differs only in the keys from those of experiment=beyond and beyond_aux."""
-    said = [f"method={config['method']['name']}", f"aux={config.get('aux', 'none')}"]
-    said += [f"recipe.ema={config['recipe'].get('ema', 0.0)}"]
-    return records.usual(config, [*records.named_cell(config), *said])
-
-
-def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
-    """From why_mild.csv (measured): tdef and mild where `rows` lack them, and mild with the ρ that is best on validation."""
-    have = {(cell(row), row["method"], row["seed"]) for row in rows if (row["aux"], row["ema"]) == ("none", "0")}
-    found = records.grouped(measured, cell)
-    plain = [
-        taken(row, method, "argmax")
-        for members in found.values()
-        for row in members
-        if (method := SETTINGS.get(records.setting_of(row))) and (cell(row), method, row["seed"]) not in have
+def weights_table() -> str:
+    """Validation losses of the two weights of the label, relative to the better one: the default is chosen by their mean."""
+    weights = [name for name in METHODS.values() if name.startswith("label_regression")]
+    relative: dict[str, list[float]] = {name: [] for name in weights}
+    for tried in cells().values():
+        found = means(tried, "validation")
+        for name in weights:
+            relative[name].append(found[name] / min(found[one] for one in weights) - 1)
+    lines = [
+        [name, f"{statistics.fmean(some):+.2%}", str(sum(one == 0 for one in some))] for name, some in relative.items()
     ]
-    return plain + [row for members in found.values() for row in tuned(members)]
+    return records.markdown(["validation loss", "above the better weight, mean", "better or equal in"], lines)
 
 
-def cell(row: Row) -> tuple[str, ...]:
-    return tuple(row.get("epochs", row.get("recipe_epochs", "")) if key == "epochs" else row[key] for key in CELL)
-
-
-def tuned(members: Sequence[Row]) -> list[Row]:
-    """A cell's runs with sum_others, at the ρ and the decision of least mean validation loss. Empty if there are fewer than three
-    settings with three seeds: too few to choose from."""
-    tried = records.grouped((row for row in members if row["rewards"] == "sum_others"), records.setting_of)
-    full = [rows for rows in tried.values() if len(rows) >= 3]
-    if len(full) < 3:
-        return []
-    ways = [
-        (statistics.fmean(float(row[column]) for row in rows), number, decision)
-        for number, rows in enumerate(full)
-        for decision, column in (("argmax", "validation"), ("posterior", "validation_posterior"))
-        if all(row[column] for row in rows)
+def relative_to_mild(name: str, wanted: Mapping[str, str]) -> tuple[float, float, float]:
+    """The mean over the cells of the relative difference to MILD, with its 95 % interval: cells are other datasets."""
+    total, parts, number = 0.0, list[tuple[float, float]](), 0
+    chosen = [
+        tried
+        for cell, tried in cells().items()
+        if wanted.items() <= dict(zip(paper_runs.CELL, cell, strict=True)).items()
     ]
-    _, number, decision = min(ways)
-    return [taken(row, TUNED, decision) for row in full[number]]
+    for tried in chosen:
+        ours, theirs = losses(tried, name), losses(tried, MILD)
+        loss = means(tried)[MILD]
+        mean, variances = mean_and_variances(differences(ours, theirs))
+        total, number = total + mean / loss, number + 1
+        parts += [(variance / loss**2, degrees) for variance, degrees in variances]
+    return interval_of(total / number, [(variance / number**2, degrees) for variance, degrees in parts])
 
 
-def taken(row: Row, method: str, decision: str) -> Row:
-    """A row of why_mild.csv in the format of this CSV. It has no guarded loss."""
-    ratios = row["ratios" if decision == "argmax" else "posterior_ratios"]
-    ours = {"method": method, "aux": "none", "ema": "0", "test": row[decision], "ratios": ratios, "guarded": ""}
-    return {**row, **ours, "epochs": row["recipe_epochs"]}
+def headline() -> str:
+    """A line for the summary of docs/verdicts.md."""
+    trained = {"experts": "trained", "setup": "III", "cost": "error"}
+    texts = [f"`{name}` {percent_text(relative_to_mild(name, trained))}" for name in (LABELS, NO_LABELS)]
+    best = sum(excess(means(tried), LABELS) <= 0 for tried in cells().values())
+    return (
+        f"**Beyond the paper.** Deferral loss relative to MILD's with trained experts, setup III, errors: {' and '.join(texts)}"
+        f" (95 %; the mean of the sets). `{LABELS}` is at or below the best of four others in {best} of {len(cells())} cells."
+    )
 
 
-def tally_table(rows: Sequence[Row]) -> str:
-    """Over the cells, each method against mild and against plugin: how often better or worse, and how often significantly."""
-    head = ["method", "cells"]
-    for name in ("mild_uniform", "plugin"):
-        head += [f"to {name}, mean", "better in", "significantly", "worse in", "significantly"]
-    found, lines = [members for _, members in cells(rows)], []
-    for kind in ROWS:
-        if not (here := [members for members in found if picked(members, kind)]):
-            continue
-        lines.append([named(kind), str(len(here))])
-        for other in (MILD, PLUGIN):
-            lines[-1] += [""] * 5 if kind == other else tally(here, kind, other)
-    used = [row for members in found for kind in ROWS for row in picked(members, kind)]
-    return f"{records.markdown(head, lines)}\n\n{len(used)} runs; {records.made(used)}."
+def percent_text(interval: Sequence[float]) -> str:
+    mean, low, high = (100 * one for one in interval)
+    return f"{mean:+.0f} % [{low:+.0f}, {high:+.0f}]"
 
 
-def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
-    found = against(here, kind, other)
-    counts = [sum(mean < 0 for mean, _, _ in found), sum(high < 0 for _, _, high in found)]
-    counts += [sum(mean > 0 for mean, _, _ in found), sum(low > 0 for _, low, _ in found)]
-    return [f"{100 * statistics.fmean(mean for mean, _, _ in found):+.1f} %" if found else "", *map(str, counts)]
-
-
-def against(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[tuple[float, float, float]]:
-    """For each cell in which the two can be paired: their difference divided by the other's loss, mean and 95 % interval."""
-    found = []
-    for members in here:
-        both = [picked(members, which) for which in (kind, other)]
-        ours, theirs = (records.by_seed(rows, "test") for rows in both)
-        if (interval := paired_interval(ours, theirs)) is not None and same_experts(*both):
-            mean, low, high = interval
-            loss = statistics.fmean(theirs[seed] for seed in ours.keys() & theirs.keys())
-            found.append((mean / loss, low / loss, high / loss))
-    return found
-
-
-def first_table(rows: Sequence[Row]) -> str:
-    """The method to start with: its loss relative to mild's over the cells, by kind of experts and cost."""
-    groups: dict[str, list[Sequence[Row]]] = defaultdict(list)
-    for (_, _, experts, _, cost, _), members in cells(rows):
-        made_how = "simulated" if experts == "synthetic" else experts
-        groups[f"{made_how} experts, {'errors only' if cost == 'error' else 'with prices'}"].append(members)
-    lines: list[list[str]] = []
-    for kind in FIRST:
-        lines.append([f"`{named(kind).replace(',', '')}`"])
-        for here in groups.values():
-            found = sorted(against(here, kind, MILD))
-            ends = dict.fromkeys(f"{100 * mean:+.0f}" for mean, _, _ in (*found[:1], *found[-1:]))
-            less, more = sum(high < 0 for _, _, high in found), sum(low > 0 for _, low, _ in found)
-            lines[-1].append(f"{' to '.join(ends)} %; less in {less} of {len(found)}, more in {more}" if found else "")
-    return records.markdown(["deferral loss relative to `mild_uniform`'s", *groups], lines)
-
-
-def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
-    """True if runs of one seed had the same experts: retrained experts differ, and so does their oracle."""
-    oracle = {row["seed"]: row["oracle"] for row in theirs}
-    return all(row["oracle"] == oracle.get(row["seed"], row["oracle"]) for row in ours)
-
-
-def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
-    """The cells that have a run of this benchmark, in order."""
-    found = records.grouped(rows, cell)
-    theirs = {("tdef", "none"), ("mild_uniform", "none"), (TUNED, "none")}
-    ours = [where for where, members in found.items() if {(row["method"], row["aux"]) for row in members} - theirs]
-    return [(where, found[where]) for where in sorted(ours, key=order)]
-
-
-def figure(rows: Sequence[Row]) -> Figure:
-    """Each run's deferral loss divided by mild's mean in its cell."""
-    drawn = [kind for kind in ROWS if kind not in (MILD, (TUNED, "none", "0")) and picked(rows, kind)]
-    here = cells(rows)
-    picture = Figure(figsize=(8.5, 0.55 * len(here) + 1.5), layout="constrained")
+def figure() -> Figure:
+    """Each run's deferral loss divided by MILD's mean in its cell."""
+    drawn = [name for name in METHODS.values() if name != MILD]
+    picture = Figure(figsize=(8.5, 0.45 * len(cells()) + 1.5), layout="constrained")
     axes = picture.subplots()
-    for number, kind in enumerate(drawn):
-        label = named(kind)
-        for line, (_, members) in enumerate(here):
-            mild = records.by_seed(picked(members, MILD), "test").values()
-            own = records.by_seed(picked(members, kind), "test").values()
-            if losses := [loss / statistics.fmean(mild) for loss in own if mild]:
-                at = line + (number - (len(drawn) - 1) / 2) * 0.8 / len(drawn)
-                axes.plot(losses, [at] * len(losses), ".", color=f"C{number}", alpha=0.5)
-                axes.plot(statistics.fmean(losses), at, "o", color=f"C{number}", label=label)
-                label = "_"  # once in the legend
+    for number, name in enumerate(drawn):
+        for line, tried in enumerate(cells().values()):
+            found = [float(row["test"]) / means(tried)[MILD] for row in tried[name]]
+            at = line + (number - (len(drawn) - 1) / 2) * 0.8 / len(drawn)
+            axes.plot(found, [at] * len(found), ".", color=f"C{number}", alpha=0.5)
+            axes.plot(statistics.fmean(found), at, "o", color=f"C{number}", label="_" if line else name)
     axes.axvline(1, color="black", linewidth=1)
-    axes.set_yticks(range(len(here)), [title(where) for where, _ in here])
+    axes.set_yticks(range(len(cells())), [title(cell) for cell in cells()])
     axes.invert_yaxis()
-    for line in range(len(here) - 1):
+    for line in range(len(cells()) - 1):
         axes.axhline(line + 0.5, color="lightgrey", linewidth=0.8)
-    axes.set(xlabel="test deferral loss ÷ mild_uniform's mean; small dots: seeds")
+    axes.set(xlabel=f"test deferral loss ÷ {MILD}'s mean; small dots: seeds")
     axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.3, 1), ncols=3)
     return picture
 
 
-def order(where: tuple[str, ...]) -> tuple[Any, ...]:
-    """The cells that matter most first: III, I, severe; errors before prices; simulated experts before trained ones."""
-    dataset, setup, experts, cross_fit, cost, _ = where
-    return ["III", "I", "severe", "II"].index(setup), experts != "synthetic", cost != "error", dataset, cross_fit
-
-
-def picked(rows: Sequence[Row], kind: Kind) -> list[Row]:
-    return [row for row in rows if (row["method"], row["aux"], row["ema"]) == kind]
-
-
-def named(kind: Kind) -> str:
-    method, aux, ema = kind
-    return method + (f", aux={aux}" if aux != "none" else "") + (f", recipe.ema={ema}" if ema != "0" else "")
-
-
-def title(where: tuple[str, ...]) -> str:
-    dataset, setup, experts, cross_fit, cost, _ = where
-    return f"{records.cell_title(dataset, setup, f'{experts} experts', cross_fit)}, {cost.replace('_', ' ')}"
-
-
-def docs() -> None:
-    rows = RUNS.read()
-    rows += others(rows, records.read(WHY))
-    figure(rows).savefig(DOCS / "figures" / "beyond_images.png", dpi=110)
-    records.put(DOCS / "beyond.md", "images-tally", tally_table(rows))
-    records.put(DOCS / "beyond.md", "first", first_table(rows))
+def parts() -> dict[str, str]:
+    """The generated parts of the document by their marks."""
+    return {"images": losses_table(), "images-tally": tally_table(), "weights": weights_table()}
 
 
 if __name__ == "__main__":
-    records.collect_or_docs(__doc__, RUNS, collected, docs)
+    figure().savefig(DOCS / "figures" / "beyond_images.png", dpi=110)
+    for mark, text in parts().items():
+        records.put(DOCS / "beyond.md", mark, text)

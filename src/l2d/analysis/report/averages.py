@@ -25,13 +25,17 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
 def paired_interval(ours: Losses, theirs: Losses) -> Interval | None:
     """Mean difference over the common seeds and its 95 % interval; None with fewer than two common seeds. With the cost of each
     test row it covers other seeds and other test rows; with one number for each seed, other seeds only."""
-    seeds = sorted(ours.keys() & theirs.keys())
-    if len(seeds) < 2:
+    if len(ours.keys() & theirs.keys()) < 2:
         return None
-    pairs = [(np.atleast_1d(ours[seed]), np.atleast_1d(theirs[seed])) for seed in seeds]
+    return interval_of(*mean_and_variances(differences(ours, theirs)))
+
+
+def differences(ours: Losses, theirs: Losses) -> Floats:
+    """A table of the common seeds by test rows, or by one column of means if the rows of some are not known."""
+    pairs = [(np.atleast_1d(ours[seed]), np.atleast_1d(theirs[seed])) for seed in sorted(ours.keys() & theirs.keys())]
     if len({len(one) for pair in pairs for one in pair}) > 1:
-        pairs = [(np.array([one.mean()]), np.array([other.mean()])) for one, other in pairs]
-    return interval_of(*mean_and_variances(np.stack([one - other for one, other in pairs])))
+        pairs = [(one.mean(keepdims=True), other.mean(keepdims=True)) for one, other in pairs]
+    return np.stack([one - other for one, other in pairs])
 
 
 def mean_and_variances(values: Floats) -> tuple[float, list[tuple[float, float]]]:

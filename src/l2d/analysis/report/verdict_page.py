@@ -33,8 +33,9 @@ Titles = Mapping[str, Mapping[str, str]]
 
 def verdicts_page(measured: Sequence[Measured], titles: Titles) -> str:
     cells = cell_verdicts(measured)
-    parts = [*summary(measured, cells), RULE, numbers_table(cells, titles), shares_table(cells, titles)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [*summary(measured, cells), RULE, "## Every number", numbers_table(cells, titles)]
+    parts += ["## The experts' shares", shares_table(cells, titles)]
+    return "\n\n".join(parts) + "\n"
 
 
 def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict]) -> list[str]:
@@ -105,7 +106,7 @@ def numbers_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
             line += [loss_text(cell, recipe, method) for method in METHODS]
             line += [difference_text(cell, recipe), cell.order(recipe) or ""]
         lines.append(line)
-    return f"## Every number\n\n{markdown(head, lines)}"
+    return markdown(head, lines)
 
 
 def place(cell: CellVerdict, titles: Titles) -> list[str]:
@@ -147,7 +148,7 @@ def shares_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
                 nearness = f"{distance(ours.ratios, best):.1%}" if best else ""
                 shown = [percents(cell.numbers[method].number.ratios), percents(ours.ratios), recipe, f"{apart:.1%}"]
                 lines.append([*place(cell, titles), method, *shown, percents(best), nearness])
-    return f"## The experts' shares\n\n{markdown(head, lines)}" if lines else ""
+    return markdown(head, lines)
 
 
 def percents(shares: Sequence[float]) -> str:
