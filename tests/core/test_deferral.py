@@ -61,14 +61,16 @@ def test_lemma_2(n: int, p: int, seed: int, ties: bool) -> None:
 def test_lemmas_as_printed_fail_on_ties() -> None:
     """1[ρ_f(x, k) ≤ 0] counts every expert of a tie as missed: scores (0, 0), costs (0, 1).
 
-    Lemma 1 as printed: c̄ = (1, 0), both margins are 0, so the right side is 1 − 0·(0 + 1) = 1. It happens to be the true value here
-    (the tie goes to expert 2), but with costs (1, 0) it gives 0·… + 1 = 1 while the deferral loss is 0.
+    Lemma 1 as printed: c̄ = (1, 0), both margins are 0, so the right side is 1 − 0·(0 + 1) = 1. It happens to be the true value
+    here (the tie goes to expert 2), but with costs (1, 0) it gives 0·… + 1 = 1 while the deferral loss is 0. Lemma 2 has the
+    same rewards here: 1 + (1 + 0) − 1 = 1.
     """
     scores = torch.tensor([[0.0, 0.0]])
     costs = torch.tensor([[1.0, 0.0]])
     margins = scores - scores.flip(1)
     printed = (sum_others(costs) * (margins <= 0)).sum(1)
     assert printed.item() == 1
+    assert ((complement(costs) * (margins <= 0)).sum(1) + costs.sum(1) - 1).item() == 1
     assert deferral_loss(scores, costs).item() == 0
     assert cost_sensitive_loss(scores, sum_others(costs)).item() == 0
 
@@ -102,3 +104,29 @@ def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, r
     constant = (p - 2) * costs.sum(-1) if rewards == "sum_others" else p - 1 - costs.sum(-1)
     direct = sum(float(weights[x, y] * deferral_loss(scores[x][None], costs[x, y][None])) for x, y in world)
     np.testing.assert_allclose(direct, left - float((weights * constant).sum()))
+
+
+def test_equation_new_leaves_a_constant_out() -> None:
+    """Three experts that are all wrong: L_def = 1 whichever is asked. c̄ = (2, 2, 2), so E_P[ℓ_def] = 2 + 2 = 4, and 4 − (p −
+    2)·3 = 1."""
+    scores, costs = torch.tensor([[0.0, 1.0, 2.0]]), torch.ones(1, 3)
+    assert deferral_loss(scores, costs).item() == 1
+    assert cost_sensitive_loss(scores, sum_others(costs)).item() == 4
+
+
+def test_rewards_that_are_all_zero_have_no_distribution() -> None:
+    """C(x) = 0, so p(k|x) is 0/0: all experts right (Lemma 1's rewards), or all wrong (Lemma 2's)."""
+    assert sum_others(torch.zeros(1, 3)).sum() == 0
+    assert complement(torch.ones(1, 3)).sum() == 0
+
+
+def test_ell_def_is_a_case_of_the_loss_of_section_4_only_below_one() -> None:
+    """Section 4.1 wants costs c(x, k, k') ≤ 1 that are 0 at k = 𝖿(x). C(x) = Σ_k c̄_k is 2 where two experts are wrong, and with
+    1 − c_k it is 2 where two are right. At the tie (0, 0) C(x)·1[ρ_f ≤ 0] also charges k = 𝖿(x) = 2: c̄ = (.2, .3) costs .5
+    instead of .2."""
+    assert sum_others(torch.ones(1, 2)).sum() == 2
+    assert complement(torch.zeros(1, 2)).sum() == 2
+    scores, rewards = torch.zeros(1, 2), torch.tensor([[0.2, 0.3]])
+    margins = scores - scores.flip(1)
+    torch.testing.assert_close((rewards * (margins <= 0)).sum(), torch.tensor(0.5))
+    torch.testing.assert_close(cost_sensitive_loss(scores, rewards), torch.tensor([0.2]))

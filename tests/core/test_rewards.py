@@ -39,3 +39,12 @@ def test_properties(rows: list[list[float]]) -> None:
             assert (r[c.argmin()] >= r - 1e-6 * r.abs().max()).all()
     # Σ_k c̄_k = (p − 1) Σ_k c_k
     torch.testing.assert_close(sum_others(costs.double()).sum(1), 2 * costs.double().sum(1))
+
+
+def test_rewards_are_not_inversely_proportional_to_costs() -> None:
+    """Costs (1, 2, 4): 1/c has ratios 4 : 2 : 1, the rewards 6 : 5 : 3 and, with the scale 4, ¾ : ½ : 0. If c_3 alone rises,
+    c̄_3 stays 3: only its share falls, from 3/14 to 3/22. Of two experts, sum_others swaps the costs: c̄_1/c̄_2 = c_2/c_1."""
+    costs = torch.tensor([[1.0, 2.0, 4.0], [1.0, 2.0, 8.0]])
+    assert sum_others(costs).tolist() == [[6, 5, 3], [10, 9, 3]]
+    assert complement(costs[0], complement_scale(costs[:1])).tolist() == [0.75, 0.5, 0]
+    torch.testing.assert_close(sum_others(torch.tensor([0.2, 0.6])), torch.tensor([0.6, 0.2]))

@@ -86,3 +86,26 @@ def test_rho_that_does_not_fit_the_data(rho: Rho, parameter: str, words: str) ->
     with pytest.raises(ParameterError, match=words) as caught:
         build_rho(rho, COSTS, sum_others(COSTS))
     assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize("counts", ["reward_mass", "cheapest"])
+def test_the_dearer_expert_gets_the_smaller_rho(counts: str) -> None:
+    """Two experts, each alone right on half of the rows, the second at a price of ½: costs (0, 1.5) and (1, .5). Rewards (1.5,
+    0) and (.5, 1): mass 1 + ⅓ and ⅔. By cheapest, a price of 1.2 hands it all rows."""
+    price = 0.5 if counts == "reward_mass" else 1.2
+    costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat(10, 1) + torch.tensor([0.0, price])
+    rho = build_rho({**RULE, "counts": counts, "offset": 0.0}, costs, sum_others(costs))
+    assert rho[1] < rho[0]
+    assert counts == "cheapest" or float(rho[0] / rho[1]) == pytest.approx(2 ** (1 / 3))
+
+
+def test_which_offsets_of_the_papers_search_give_a_rho() -> None:
+    """The appendix searches share_k − 5 to share_k + 5 in steps of 1. Shares are below 1, so five of the eleven steps make every
+    ρ negative."""
+    counts = torch.tensor([8.0, 1.0, 27.0], dtype=torch.float64)
+    for offset in range(6):
+        np.testing.assert_allclose(rho_by_rule("theory", 1.0, offset, counts), offset + np.array([2, 1, 3]) / 6)
+    for offset in range(-5, 0):
+        assert (rho_shares(counts) + offset < 0).all()
+        with pytest.raises(ParameterError):
+            rho_by_rule("theory", 1.0, offset, counts)

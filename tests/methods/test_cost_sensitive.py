@@ -1,4 +1,5 @@
-"""Cost-sensitive margin losses: the steps of the derivation, what the last appendix says of StructSVM and CRF, and deferral as a case of it."""
+"""Cost-sensitive margin losses: the steps of the derivation, what the last appendix says of StructSVM and CRF, and deferral as a
+case of it."""
 
 import math
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2d.assembly.make import make
@@ -115,8 +116,8 @@ def test_max_is_below_sum_and_log_sum(p: int, seed: int, tau: float) -> None:
 
 
 def test_the_factor_belongs_inside_the_max() -> None:
-    """For τ > 1 the printed 1/(1 − τ)·max{c·((1 + e^{−u})^{1−τ} − 1)} has turned the max into a min: τ = 2, margins 0 and −log 3, c = 1:
-    ½ and ¾; as printed −max(−½, −¾) = ½."""
+    """For τ > 1 the printed 1/(1 − τ)·max{c·((1 + e^{−u})^{1−τ} − 1)} has turned the max into a min: τ = 2, margins 0 and −log
+    3, c = 1: ½ and ¾; as printed −max(−½, −¾) = ½."""
     brackets = [(1 + 1) ** -1.0 - 1, (1 + 3) ** -1.0 - 1]
     printed = 1 / (1 - 2) * max(brackets)
     scores = torch.tensor([[0.0, 0.0, math.log(3)]], dtype=torch.float64)
@@ -159,7 +160,8 @@ def test_deferral_is_mild(p: int, seed: int) -> None:
 
 
 def test_deferral_costs_as_printed_are_constant() -> None:
-    """Section 5.3 prints c(x, j, k') = C(x)·1[j = k'], which leaves the term k' = j alone: C·Ψ(0), whatever the scores. 1[j ≠ k'] is meant."""
+    """Section 5.3 prints c(x, j, k') = C(x)·1[j = k'], which leaves the term k' = j alone: C·Ψ(0), whatever the scores. 1[j ≠
+    k'] is meant."""
     for f in ([0.0, 1.0, 2.0], [5.0, -3.0, 0.0]):
         for j in range(3):
             printed = max((0.8 if j == k else 0.0) * math.log1p(math.exp(f[k] - f[j])) for k in range(3))
@@ -168,8 +170,8 @@ def test_deferral_costs_as_printed_are_constant() -> None:
 
 @cases
 def test_against_struct_svm_and_crf(p: int, seed: int) -> None:
-    """The last appendix, for costs in [0, 1]: with the hinge ours is StructSVM's loss; with the logistic loss it is at most CRF's; with Φ_ρ it
-    is at most the multiplicative margin loss, for any costs."""
+    """The last appendix, for costs in [0, 1]: with the hinge ours is StructSVM's loss; with the logistic loss it is at most
+    CRF's; with Φ_ρ it is at most the multiplicative margin loss, for any costs."""
     scores, costs, rho = draw(p, seed)
     u = pair_margins(scores, rho)
     assert torch.equal(max_form(costs, hinge(u)), cs.struct_svm(costs, u))
@@ -189,8 +191,8 @@ def test_where_the_comparison_fails() -> None:
     """If the hinge-type surrogate is read as M3N's max(0, c − u), ours is not below it: c = ½, u = .8 gives .5·.2 = .1 against 0.
     Nor above: u = −1 gives .5·2 = 1 against 1.5.
 
-    Against CRF costs above 1 fail: c = 2, u = −5: 2·log(1 + e⁵) ≈ 10.01 > log(1 + e⁷) ≈ 7.00. So does the log-sum form, which never falls
-    below log(p − 1): p = 3, c = ½, u = 10: log 2 > log(1 + 2e^{−9.5}).
+    Against CRF costs above 1 fail: c = 2, u = −5: 2·log(1 + e⁵) ≈ 10.01 > log(1 + e⁷) ≈ 7.00. So does the log-sum form, which
+    never falls below log(p − 1): p = 3, c = ½, u = 10: log 2 > log(1 + 2e^{−9.5}).
     """
     costs, u = pair(0.5, 0.8)
     assert float(max_form(costs, hinge(u))[0, 0]) == pytest.approx(0.1)
@@ -209,8 +211,8 @@ def test_where_the_comparison_fails() -> None:
 def test_max_of_hinges_by_rewards_is_least_at_equal_scores(p: int, seed: int) -> None:
     """Σ_k c̄_k max(0, 1 − ρ_f(x, k)) ≥ Σ_k c̄_k where no c̄_k is more than half of the sum, as with sum_others and p ≥ 3.
 
-    With M the highest score and s the next, the slopes are at least (M − s)·(Σ_{k≠a} c̄_k − c̄_a) ≥ 0, a being the highest. So the hinge in
-    the max form cannot learn MILD's rewards; the sum of hinges can.
+    With M the highest score and s the next, the slopes are at least (M − s)·(Σ_{k≠a} c̄_k − c̄_a) ≥ 0, a being the highest. So
+    the hinge in the max form cannot learn MILD's rewards; the sum of hinges can.
     """
     p += 1
     rng = np.random.default_rng(seed)
@@ -250,10 +252,74 @@ def test_regret_is_above_the_deferral_loss(p: int, seed: int) -> None:
 
 
 def test_hinge_by_hand() -> None:
-    """Scores 0: each of the two hinges of an expert is 1, so 2·Σ c̄ = 2·2·Σ c: 8 and 12. f = (0, 0, 1), ρ = 1, row 1, c̄ = (1.3, .8, 1.9):
-    experts 1 and 2: 1 + 2 = 3; expert 3: 0."""
+    """Scores 0: each of the two hinges of an expert is 1, so 2·Σ c̄ = 2·2·Σ c: 8 and 12. f = (0, 0, 1), ρ = 1, row 1, c̄ = (1.3,
+    .8, 1.9): experts 1 and 2: 1 + 2 = 3; expert 3: 0."""
     chosen = check(compose(["method=hinge", "method.rho=1.0"])).method
     built = make(chosen, costs=COSTS, num_classes=10, decision="argmax")
     assert built.loss(torch.zeros(2, 3), COSTS, torch.zeros(2)).tolist() == pytest.approx([8, 12])
     lifted = built.loss(torch.tensor([[0.0, 0.0, 1.0]]), COSTS[:1], torch.zeros(1))
     assert float(lifted) == pytest.approx(3 * (1.3 + 0.8))
+
+
+@settings(max_examples=40)
+@cases
+def test_each_step_of_section_4_1(p: int, seed: int) -> None:
+    """L ≤ c·Φ_ρ(ρ_f) = c·Φ_ρ(f_k − f_𝖿) ≤ L_ρ with c = c(x, k, 𝖿(x)), for every k, ties included."""
+    scores, costs, rho = draw(p, seed)
+    top = max_form(costs, cs.unit_margin_loss(pair_margins(scores, rho)))
+    for i, f in enumerate(scores.tolist()):
+        chosen = max(range(p), key=lambda j: (f[j], j))
+        for k in range(p):
+            margin, c = f[k] - max(f[j] for j in range(p) if j != k), float(costs[i, k, chosen])
+            by_margin, by_chosen = (c * min(1, max(0, 1 - u / float(rho[k]))) for u in (margin, f[k] - f[chosen]))
+            assert c * (margin <= 0) <= by_margin == pytest.approx(by_chosen)
+            assert by_chosen <= float(top[i, k]) + 1e-12
+
+
+def test_a_cost_independent_of_both_experts_leaves_a_constant() -> None:
+    """Section 5.1: c(x, k, k') = C(x) for all k', k itself included, makes the term k' = k the largest: C·Φ(0) = C, whatever the
+    scores."""
+    for f in ([0.0, 1.0, 2.0], [5.0, -3.0, 0.0]):
+        for k in range(3):
+            assert max(0.8 * min(1, max(0, 1 - (f[k] - f[j]))) for j in range(3)) == 0.8
+
+
+@pytest.mark.parametrize("experts", [2, 3, 5])
+def test_the_surrogate_is_not_above_the_margin_loss(experts: int) -> None:
+    """Section 5.1: L_ρ ≤ C log[1 + max e] ≤ C log Σ e. Two experts tie, the others are far behind: 1 against log 2 = .693 twice.
+    The second step holds, and in base 2 so does the first."""
+    scores = torch.tensor([[0.0, 0.0, *[-40.0] * (experts - 2)]], dtype=torch.float64)
+    u, ones = pair_margins(scores, torch.ones(experts)), torch.ones(1, experts, experts)
+    margin, logistic = (float(max_form(ones, psi)[0, 0]) for psi in (cs.unit_margin_loss(u), comp_sum_psi(u, 1.0)))
+    summed = float(comp_sum_terms(scores, torch.ones(experts))[0, 0])
+    assert margin == 1 > logistic == pytest.approx(math.log(2))
+    assert logistic <= summed == pytest.approx(math.log(2))
+    assert margin <= logistic / math.log(2) + 1e-12
+
+
+@given(st.floats(0.01, 6))
+def test_no_comp_sum_loss_but_the_exponential_is_above_the_margin_loss(tau: float) -> None:
+    """At margin 0 Φ_ρ = 1, and Φ^τ(1) = ∫_1^2 t^{−τ} dt < 1 for τ > 0; for τ = 0 it is 1."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    assert float(comp_sum_psi(zero, tau)) < 1 == float(cs.unit_margin_loss(zero)) == float(comp_sum_psi(zero, 0.0))
+
+
+@given(st.floats(0, 1), st.floats(-20, 20), st.floats(-20, 20))
+def test_comp_sum_losses_are_convex_up_to_tau_one(tau: float, one: float, other: float) -> None:
+    """τ = 2: Ψ(u) = 1/(1 + e^u) is .881 at −2, .731 at −1, ½ at 0: above the chord's .690. All fall with u."""
+    left, middle, right = comp_sum_psi(torch.tensor([one, (one + other) / 2, other], dtype=torch.float64), tau).tolist()
+    assert middle <= (left + right) / 2 * (1 + 1e-9) + 1e-12
+    assert (one < other) <= (left >= right)
+    left, middle, right = comp_sum_psi(torch.tensor([-2.0, -1.0, 0.0], dtype=torch.float64), 2.0).tolist()
+    assert [left, middle, right] == pytest.approx([0.8808, 0.7311, 0.5], abs=1e-4)
+    assert middle > (left + right) / 2
+
+
+def test_the_guarantee_with_the_logistic_loss_fails() -> None:
+    """The last bound of Section 4.2, A: F = {0}, so no complexity; the label is always expert 1 and the tie goes to expert 2:
+    E_L = 1. On the right log 2, and at m = 10,000, δ = .05 a confidence of 3√(log 40/20,000) = .041. In base 2 it would hold."""
+    psi = float(comp_sum_psi(torch.zeros(1, dtype=torch.float64), 1.0))
+    confidence = 3 * math.sqrt(math.log(40) / 20_000)
+    assert int(argmax_last(torch.zeros(2))) == 1
+    assert psi + confidence == pytest.approx(0.734, abs=1e-3)
+    assert psi / math.log(2) + confidence > 1

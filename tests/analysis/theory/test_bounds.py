@@ -116,6 +116,39 @@ def test_first_form_fails_with_the_printed_norms() -> None:
     assert complexity <= bounds.rademacher_bound_one_norm(counts, f64([0.0, 1.0]), rho, 1.0, 2)
 
 
+def test_corollary_fails_with_the_printed_norms() -> None:
+    """The same norms in Corollary 4.2: x is one of 1,000 orthogonal directions, the label always 1, Φ(x, 1) = 0, Φ(x, 2) = e_x,
+    ρ = 1. X_1 = 0 and m_2 = 0, so no complexity is left. w = −1 on the 100 points seen and 1 elsewhere (F = √1,000) has margin 1
+    on the sample, and is wrong on at least 900 of 1,000 inputs. The bound at δ = .05 is 3√(log 40/200) = .407; with X_1 = 1, as
+    in the proof, it is far above 1."""
+    seen = np.random.default_rng(0).integers(1000, size=100)
+    w = np.ones(1000)
+    w[seen] = -1
+    scores = f64(np.stack([np.zeros(1000), w], axis=1))
+    labels, rho, counts = one_hot([0] * 1000, 2), f64([1.0, 1.0]), f64([100.0, 0.0])
+    empirical = float(bounds.weighted_margin_loss(scores, labels, rho)[seen].mean())
+    expected = float(bounds.weighted_zero_one_loss(scores, labels).mean())
+    totals = {}
+    for norms in ((0.0, 1.0), (1.0, 1.0)):
+        rademacher = bounds.rademacher_bound(counts, f64(norms), rho, math.sqrt(1000), 100)
+        totals[norms[0]] = bounds.margin_bound(empirical, rademacher, rho, 100, delta=0.05, constants=PAPER).total
+    assert totals[0] == pytest.approx(0.407, abs=1e-3)
+    assert totals[0] < 0.9 <= expected <= 1 < totals[1]
+
+
+@pytest.mark.parametrize("factor", [1.1, 3.0, 100.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_larger_rho_trades_complexity_for_margin_loss(seed: int, factor: float) -> None:
+    """If ρ_k grows, R̂_{S,ρ} does not: it is convex and even in the weight 1/ρ_k of a point of S_k. And Φ_{ρ_k} does not fall."""
+    features, _, rho = case(seed, 2, 2)
+    labels = one_hot([0, 1], 2)
+    larger = rho * f64([factor, 1.0])
+    assert exact_rademacher(features, labels, larger, 1.0) <= exact_rademacher(features, labels, rho, 1.0) * (1 + 1e-9)
+    scores = torch.tensor(np.random.default_rng(seed).normal(size=(2, 2)))
+    before, after = (bounds.weighted_margin_loss(scores, labels, one) for one in (rho, larger))
+    assert (after >= before - 1e-12).all()
+
+
 @given(st.integers(0, 9999), st.integers(2, 6), st.floats(0.1, 5))
 def test_lipschitz_constant(seed: int, p: int, rho: float) -> None:
     """v ↦ Φ_ρ(v_k − max_{k'≠k} v_k') is √2/ρ-Lipschitz in the Euclidean norm, whatever p; the proof of Theorem 4.1 takes 2√p/ρ."""
@@ -164,7 +197,8 @@ def test_bound_by_hand() -> None:
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=4), st.sampled_from([1.0, 4.0]))
 def test_rounding_of_the_uniform_bound(values: list[float], ceiling: float) -> None:
-    """The grid value n = ⌊log2(ceiling/ρ)⌋ + 1 has ρ/2 ≤ ceiling·2^−n < ρ: Φ grows with ρ, 1/ρ at most doubles; n ≤ log2(2·ceiling/ρ)."""
+    """The grid value n = ⌊log2(ceiling/ρ)⌋ + 1 has ρ/2 ≤ ceiling·2^−n < ρ: Φ grows with ρ, 1/ρ at most doubles; n ≤
+    log2(2·ceiling/ρ)."""
     for value in values:
         rho = value * ceiling
         n = math.floor(math.log2(ceiling / rho)) + 1

@@ -106,6 +106,18 @@ def test_readings_against_a_simulation(two_readings: Any) -> None:
         assert one.oracle == pytest.approx(float(best), abs=5e-3)
 
 
+def test_the_price_of_setup_i(two_readings: Any) -> None:
+    """Section 6: .7² + .2² + .1² = .54, what a router pays that knows the class. An oracle that knows who is right pays less: on
+    the first seven classes .1·.1 + .09·.2 + .81·.7 = .595, on the next two .1·.1 + .9·.2 = .19, on the last .1, together .4645."""
+    prices = f64([0.7, 0.2, 0.1])
+    owners = class_owners([0.7, 0.2, 0.1], 10)
+    errors, chances = two_readings.outcomes(owners)
+    by_class, oracle = chances @ (errors + prices), chances @ (errors + prices).amin(dim=1)
+    assert by_class.argmin(dim=1).tolist() == owners.tolist()
+    assert float(by_class.amin(dim=1).mean()) == pytest.approx(0.54)
+    assert float(oracle.mean()) == pytest.approx(0.4645)
+
+
 def test_the_world_is_as_described(figure1: Any) -> None:
     """Four densities, the first expert the most accurate over most of the inputs, the dearest the most accurate at its best."""
     for k, centre in enumerate(figure1.CENTRES.tolist()):
@@ -122,8 +134,8 @@ def test_the_world_is_as_described(figure1: Any) -> None:
 
 @pytest.mark.slow
 def test_what_is_learned(figure1: Any, tmp_path: Path) -> None:
-    """By how often an expert is the cheapest and without an offset, argmax is far from the optimum already at the minimiser, and the
-    posterior is at it. By reward mass argmax is near it."""
+    """By how often an expert is the cheapest and without an offset, argmax is far from the optimum already at the minimiser, and
+    the posterior is at it. By reward mass argmax is near it."""
     rho, decisions = figure1.decide(points=200, steps=50)
     assert [float(values.sum()) for values in rho.values()] == pytest.approx([1, 16, 1, 16])
     learned, best = ({name: figure1.expected_loss(both[i]) for name, both in decisions.items()} for i in (0, 1))

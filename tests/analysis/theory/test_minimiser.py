@@ -92,6 +92,16 @@ def test_worst_regret_is_approached() -> None:
         np.testing.assert_allclose(surrogate_minimiser(size * p, rho), surrogate_minimiser(p, rho), atol=1e-9)
 
 
+@pytest.mark.parametrize("ratio", [2.0, 4.0, 8.0])
+def test_the_dominant_expert_needs_odds_in_proportion_to_rho(ratio: float) -> None:
+    """Section 5.3 says "exponentially higher confidence". ρ_1/ρ_2 = 2, 4, 8: argmax takes expert 1 from p_1/p_2 = 2, 4, 8 on.
+    The best choice needs p_1/p_2 > 1, and that is what a larger ρ costs."""
+    rho = f64([ratio, 1.0])
+    for odds, chosen in ((0.99 * ratio, 1), (1.01 * ratio, 0)):
+        verdict = judge(f64([[odds, 1.0]]) / (1 + odds), rho)
+        assert (int(verdict.argmax), int(verdict.optimal)) == (chosen, 0)
+
+
 def one_right_expert(experts: int) -> torch.Tensor:
     """p(k|x) [experts, experts]: in row i expert i costs 0 and the others .9, rewards sum_others."""
     rewards = sum_others(0.9 * (1 - torch.eye(experts, dtype=torch.float64)))
@@ -100,8 +110,8 @@ def one_right_expert(experts: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("experts", [3, 4, 5, 8])
 def test_sum_others_leaves_little_room_for_rho(experts: int) -> None:
-    """Where one expert is right, p is 1/(p − 1) for it and (p − 2)/(p − 1)² for the others, so argmax stays right for all inputs if and
-    only if ρ_max/ρ_min < (p − 1)/(p − 2)."""
+    """Where one expert is right, p is 1/(p − 1) for it and (p − 2)/(p − 1)² for the others, so argmax stays right for all inputs
+    if and only if ρ_max/ρ_min < (p − 1)/(p − 2)."""
     limit = (experts - 1) / (experts - 2)
     for factor, right in ((0.99 * limit, True), (1.01 * limit, False)):
         rho = torch.ones(experts, dtype=torch.float64)
@@ -117,8 +127,8 @@ def first_right(shares: list[float]) -> torch.Tensor:
 
 
 def test_the_bare_theory_collapses_in_setup_iii() -> None:
-    """Shares of 40/20/20/10/10 %: m = .46, .216, .178, .080, .066, so (m_k/m_5)^(1/3) = 1.91, 1.48, 1.39, 1.07: the first three are above
-    4/3, and at the minimiser itself their 80 % of the inputs go to expert 5. An offset of 1 mends it."""
+    """Shares of 40/20/20/10/10 %: m = .46, .216, .178, .080, .066, so (m_k/m_5)^(1/3) = 1.91, 1.48, 1.39, 1.07: the first three
+    are above 4/3, and at the minimiser itself their 80 % of the inputs go to expert 5. An offset of 1 mends it."""
     counts = first_right([0.4, 0.2, 0.2, 0.1, 0.1])
     rho = rho_shares(counts)
     np.testing.assert_allclose(counts, [0.46, 0.216, 0.178, 0.080, 0.066], atol=5e-4)
@@ -130,8 +140,8 @@ def test_the_bare_theory_collapses_in_setup_iii() -> None:
 
 
 def test_the_collapse_on_svhn_is_foretold() -> None:
-    """SVHN's classes 0-3, 4-5, 6-7, 8, 9 in the training and the test set. The minimiser sends all but expert 4's inputs to expert 5,
-    which is wrong on nine of ten of them: DL = .9·(1 − .0638 − .0613) = .787. A network gave .79 (docs/why_mild.md)."""
+    """SVHN's classes 0-3, 4-5, 6-7, 8, 9 in the training and the test set. The minimiser sends all but expert 4's inputs to
+    expert 5, which is wrong on nine of ten of them: DL = .9·(1 − .0638 − .0613) = .787. A network gave .79 (docs/why_mild.md)."""
     train = [37891 / 73257, 14340 / 73257, 11322 / 73257, 5045 / 73257, 4659 / 73257]
     test = f64([13874, 4907, 3996, 1660, 1595]) / 26032
     costs = 0.9 * (1 - torch.eye(5, dtype=torch.float64))
@@ -143,7 +153,8 @@ def test_the_collapse_on_svhn_is_foretold() -> None:
 
 @pytest.mark.parametrize("second", [0.3, 1e9])
 def test_rho_without_a_minimiser_is_an_error(second: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After too few steps, or at ρ = (1, 1e9), where the Hessian is singular in float64 and the gradient far from the minimum near 0."""
+    """After too few steps, or at ρ = (1, 1e9), where the Hessian is singular in float64 and the gradient far from the minimum
+    near 0."""
     if second < 1:
         monkeypatch.setattr("l2d.analysis.theory.consistency.STEPS", 1)
     with pytest.raises(ParameterError, match=r"^rho=\[1\.0, .*minimiser"):
