@@ -126,19 +126,17 @@ def tally_table(rows: Sequence[Row]) -> str:
     lines = []
     for checkpoint, method in product(("best", "best_loss"), METHODS):
         here = [row for row in used if (row["method"], row["checkpoint"]) == (method, checkpoint)]
-        lines += [tally(here, method, checkpoint, column) for column in ("test", "guarded") if here]
+        lines += [tally(here, method, checkpoint)] if here else []
     counted = ("worse in", "significantly", "better in", "significantly")
-    head = ("method", "", "loss minus the best single model's, mean", *counted)
+    head = ("method", "loss minus the best single model's, mean", *counted)
     return f"{records.markdown(head, lines)}\n\n{len(used)} runs; {records.made(used)}."
 
 
-def tally(rows: Sequence[Row], method: str, checkpoint: str, column: str) -> list[str]:
+def tally(rows: Sequence[Row], method: str, checkpoint: str) -> list[str]:
     by_cell = records.grouped(rows, lambda row: (row["setup"], row["prices"]))
-    found = [more_than_single(cell, column) for cell in by_cell.values()]
-    first = column == "test"
+    found = [more_than_single(cell) for cell in by_cell.values()]
     return [
-        (f"{method}, checkpoint={checkpoint}" if checkpoint != "best" else method) if first else "",
-        "by itself" if first else "guarded",
+        f"{method}, checkpoint={checkpoint}" if checkpoint != "best" else method,
         f"{sum(mean for mean, _, _ in found) / len(found):+.4f}",
         str(sum(mean > ROUNDING for mean, _, _ in found)),
         str(sum(low > 0 for _, low, _ in found)),
@@ -147,9 +145,9 @@ def tally(rows: Sequence[Row], method: str, checkpoint: str, column: str) -> lis
     ]
 
 
-def more_than_single(rows: Sequence[Row], column: str) -> tuple[float, float, float]:
+def more_than_single(rows: Sequence[Row]) -> tuple[float, float, float]:
     """Mean and 95 % interval over seeds."""
-    found = paired_interval(*(records.by_seed(rows, name) for name in (column, "single")))
+    found = paired_interval(*(records.by_seed(rows, name) for name in ("test", "single")))
     assert found is not None
     return found
 

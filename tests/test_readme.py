@@ -1,12 +1,9 @@
 """README.md: every command and every piece of code in it is run."""
 
-import csv
 import re
 import shlex
-import statistics
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,28 +16,6 @@ PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 # As in the README, but one seed is enough to see that it runs.
 FEWER = {"seed=0,1,2": "seed=0"}
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def test_figures_of_the_decision_table_are_those_of_the_evidence() -> None:
-    """docs/beyond.md has that of cost_regression, as "-10 to -7 %"; bench/results/paper_runs.csv the runs of plugin and mild."""
-    evidence = (ROOT / "docs" / "beyond.md").read_text(encoding="utf-8")
-    [row] = re.findall(r"^\| `cost_regression` \|(.* less in .*)\|$", evidence, re.MULTILINE)
-    most, least = re.findall(r"-(\d+) to -(\d+) %", row.split("|")[2])[0]
-    rows = {
-        method: line
-        for line in README.splitlines()
-        for method in ("plugin", "cost_regression")
-        if f"| `method={method}" in line
-    }
-    assert f"{least} to {most} % less" in rows["cost_regression"]
-    losses: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    with (ROOT / "bench" / "results" / "paper_runs.csv").open(newline="", encoding="utf-8") as lines:
-        for run in csv.DictReader(lines):
-            if (run["experts"], run["cost"], run["recipe"]) == ("synthetic", "error", "fast"):
-                losses[run["dataset"], run["setup"], run["method"]].append(float(run["test"]))
-    means = {key: statistics.fmean(found) for key, found in losses.items()}
-    less = [100 * (1 - mean / means[*cell, "mild"]) for (*cell, method), mean in means.items() if method == "plugin"]
-    assert f"{min(less):.0f} to {max(less):.0f} % less" in rows["plugin"]
 
 
 @pytest.mark.full

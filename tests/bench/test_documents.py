@@ -33,7 +33,6 @@ TABLES: list[tuple[str, Callable[[ModuleType], str], str, str]] = [
     ("llm", lambda it: it.tally_table(it.RUNS.read()), "beyond", "llm-tally"),
     ("logs", lambda it: it.gains_table(), "llm_routing", "log gains"),
     ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
-    ("verdicts", lambda it: it.page(it.RUNS.read()), "verdicts", "verdicts"),
     ("paper_recipe", lambda it: it.table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
     ("tuned", lambda it: it.table(it.TUNED.read(), it.records.paper_runs(recipe="fast")), "verdicts", "tuned"),
 ]
@@ -56,14 +55,23 @@ def test_speed(mark: str, bench: Bench) -> None:
 
 
 def test_tables_of_several_files(bench: Bench) -> None:
-    startup, beyond, benchmarks = bench("startup"), bench("beyond"), bench("benchmarks")
+    startup, benchmarks = bench("startup"), bench("benchmarks")
     assert startup.table(bench("records").read(startup.RESULTS)) == block("speed", "startup")
-    rows = beyond.RUNS.read()
-    rows += beyond.others(rows, bench("records").read(beyond.WHY))
-    assert beyond.tally_table(rows) == block("beyond", "images-tally")
-    assert beyond.first_table(rows) == block("beyond", "first")
+    for document in ("beyond", "verdicts"):
+        for mark, table in bench(document).parts().items():
+            assert table == block(document, mark)
     for mark, table in benchmarks.tables(benchmarks.RESULTS.read()).items():
         assert table == block("benchmarks", mark)
+
+
+def test_figures_of_the_readme(bench: Bench) -> None:
+    """A line for each method that is recommended, with its loss relative to MILD's and the interval."""
+    readme, wanted = (ROOT / "README.md").read_text(encoding="utf-8"), {"experts": "trained", "cost": "error"}
+    for name in ("LABELS", "NO_LABELS"):
+        method = getattr(bench("beyond"), name)
+        [line] = [line for line in readme.splitlines() if f"| `method={method.split(',')[0]}" in line]
+        found = [f"{abs(100 * one):.0f}" for one in bench("beyond").relative_to_mild(method, wanted)]
+        assert sorted(re.findall(r"(\d+) %? ?(?:less|to|more|%)", line.split("|")[3])) == sorted(found)
 
 
 @pytest.mark.slow

@@ -49,19 +49,3 @@ def test_oracle_if_the_others_guessed(bench: Bench) -> None:
     errors = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
     found = {name: float(value) for name, value in bench("llm").guessing(errors).items()}
     assert found == {"strong_error": 0.5, "oracle_error": 0.25, "guessing_error": pytest.approx(0.28125)}
-
-
-def test_tuned_rho_is_chosen_on_validation(bench: Bench) -> None:
-    """The setting of least mean validation loss, by the better of its two decisions, from three settings with three seeds."""
-
-    def row(offset: int, seed: int, validation: float, posterior: float) -> dict[str, str]:
-        known = {"rewards": "sum_others", "shares": "theory", "total": "1", "offset": str(offset), "seed": str(seed)}
-        losses = {"validation": str(validation), "validation_posterior": str(posterior)}
-        test = {"argmax": str(10 * offset), "posterior": str(10 * offset + 1)}
-        return {**known, **losses, **test, "ratios": "1 0", "posterior_ratios": "0 1", "recipe_epochs": "15"}
-
-    rows = [row(offset, seed, loss, loss - 0.1) for offset, loss in ((0, 0.5), (1, 0.3), (2, 0.4)) for seed in range(3)]
-    found = bench("beyond").tuned(rows)
-    expected = [("11", "0 1", str(seed)) for seed in range(3)]
-    assert [(one["test"], one["ratios"], one["seed"]) for one in found] == expected
-    assert bench("beyond").tuned(rows[:6]) == []
