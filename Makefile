@@ -11,7 +11,7 @@ MEASURE := $(if $(COVERAGE),--cov --cov-report=)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-unit test-all lint docs notebooks dist bench-digits clean
+.PHONY: help install train test test-unit test-all lint docs notebooks dist evidence bench-digits clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ lint: $(STAMP) ## ruff (lint and format) and mypy
 
 docs: $(STAMP) ## the documentation site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+evidence: $(STAMP) ## every table of the documents, again from the files of bench/results
+	$(BIN)/python bench/evidence.py
 
 notebooks: $(STAMP) ## run the notebooks in examples/ and keep their outputs
 	cd examples && ../$(BIN)/jupyter execute --inplace quickstart.ipynb your_own_table.ipynb your_own_log.ipynb

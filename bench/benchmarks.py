@@ -3,7 +3,6 @@
 python bench/benchmarks.py routerdc TABLE RUNS_DIR    # TABLE: what bench/import_benchmark.py routerdc made of RouterDC's files
 python bench/benchmarks.py llmrouter TABLE RUNS_DIR   # TABLE: of LLMRouter's preprocessed files, the same way
 python bench/benchmarks.py mmlu TABLE RUNS_DIR        # TABLE: outcomes of the two trios, as for dataset=mmlu
-python bench/benchmarks.py docs                       # the tables of docs/benchmarks.md, from the CSV
 
 Finished runs are not trained again. DATA_DIR says where embeddings are kept (default: data).
 """
@@ -274,15 +273,12 @@ def made_by_runs(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("what", choices=["routerdc", "llmrouter", "mmlu", "docs"])
-    parser.add_argument("table", type=Path, nargs="?")
+    parser.add_argument("what", choices=["routerdc", "llmrouter", "mmlu"])
+    parser.add_argument("table", type=Path)
     parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
     given = parser.parse_args()
-    found: Iterator[Row] = iter(())
-    if given.what != "docs":
-        runs = (given.table, given.runs_dir)
-        found = on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs)
-    for row in found:
+    runs = (given.table, given.runs_dir)
+    for row in on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs):
         shown = (*RESULTS.fields[:4], "loss", "gain", "guarded_gain")
         print(" ".join(f"{key}={row[key]}" for key in shown), flush=True)
         RESULTS.add([row])  # at once: the next run may take long

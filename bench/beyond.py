@@ -1,7 +1,4 @@
-"""Which method to start with on images: docs/beyond.md, from bench/results/paper_runs.csv.
-
-python bench/beyond.py    # rewrites the tables and the figure
-"""
+"""Which method to start with on images: docs/beyond.md, from bench/results/paper_runs.csv (`make evidence`)."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,7 +10,7 @@ import paper_runs
 import records
 from l2d.analysis.report.averages import Losses, differences, interval_of, mean_and_variances, paired_interval
 from l2d.analysis.report.tables import interval_text
-from records import DOCS, Row
+from records import Row
 
 METHODS = {
     ("tdef", ""): "tdef",
@@ -70,7 +67,7 @@ def losses_table() -> str:
         )
         used += [row for rows in tried.values() for row in rows]
     head = ["cell", *METHODS.values(), f"{LABELS} − {MILD}, 95 %", "to the best of the others"]
-    return f"{records.markdown(head, lines)}\n\n`python bench/beyond.py`; {records.foot(used)}"
+    return f"{records.markdown(head, lines)}\n\n`bench/beyond.py`; {records.foot(used)}"
 
 
 def excess(found: Mapping[str, float], name: str) -> float:
@@ -184,9 +181,3 @@ def figure() -> Figure:
 def parts() -> dict[str, str]:
     """The generated parts of the document by their marks."""
     return {"images": losses_table(), "images-tally": tally_table(), "weights": weights_table()}
-
-
-if __name__ == "__main__":
-    figure().savefig(DOCS / "figures" / "beyond_images.png", dpi=110)
-    for mark, text in parts().items():
-        records.put(DOCS / "beyond.md", mark, text)

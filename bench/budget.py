@@ -1,7 +1,6 @@
 """The estimated spend within a budget beside the true one. Writes bench/results/budget.csv and a table of docs/llm_routing.md.
 
-    python bench/budget.py run     # some 13 minutes on two cores, then rewrites the table
-    python bench/budget.py docs    # only rewrites the table
+    python bench/budget.py     # some 13 minutes on two cores, then rewrites the table
 
 Routers learn from simulated logs (examples/make_log.py), whose true prices are known. They are kept within several budgets, and
 judged on new queries: by the estimate that the router prints and, to compare, by the spend of the folds' routers alone.
@@ -45,7 +44,7 @@ def folds_alone(run: Path) -> Router:
 def measured(work: Path) -> Iterator[Row]:
     rng = np.random.default_rng(12_345)
     queries = [make_log.draw_query(rng)[0] for _ in range(FRESH)]
-    made = about("python bench/budget.py run")
+    made = about("python bench/budget.py")
     asked = f"dataset=table dataset.path={work}/log.csv dataset.text=query cost=columns cost.error_price=0.02 runs_dir={work}/runs"
     for seed in range(1, LOGS + 1):
         make_log.main(work / "log.csv", seed)
@@ -98,11 +97,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("command", choices=["run", "docs"])
-    if parser.parse_args().command == "run":
-        with tempfile.TemporaryDirectory() as work:
-            POINTS.write(measured(Path(work)))
+    parser_of(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        POINTS.write(measured(Path(work)))
     put(DOCS / "llm_routing.md", "budget", table(POINTS.read()))
 
 

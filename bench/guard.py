@@ -1,7 +1,6 @@
 """Errors of the guard, by simulation with known gains. Writes bench/results/guard.csv and a table of docs/beyond.md.
 
     python bench/guard.py         # simulates (some minutes), then rewrites the table
-    python bench/guard.py docs    # only rewrites the table
 
 Three simulated experts with prices answer queries of 20 topics. A router estimates their costs with as much noise as gives it the
 wanted gain over the best single expert on a large population. The guard is then fitted to n rows drawn from it, again and again.
@@ -109,10 +108,8 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("job", nargs="?", choices=("docs",))
-    if parser.parse_args().job is None:
-        DRAWN.write(simulated())
+    parser_of(__doc__).parse_args()
+    DRAWN.write(simulated())
     put(DOCS / "beyond.md", "guard-errs", table(DRAWN.read()))
 
 

@@ -2,8 +2,7 @@
 
 python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, with
                                                        # the current commit; and to llm_data.csv what needs no router
-python bench/llm.py curves RUNS_DIR                    # the table of docs/verdicts.md that needs the runs themselves
-python bench/llm.py docs                               # the tables of docs/verdicts.md and docs/beyond.md from the CSVs
+python bench/llm.py curves RUNS_DIR                    # error against price, to llm_curves.csv
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from l2d.commands.curve import wanted_groups
 from l2d.config import check, compose
 from l2d.core.costs import cheapest, paid
 from l2d.methods.priced import mean_by_label
-from records import DOCS, Results, Row
+from records import Results, Row
 
 RUNS = Results(
     "llm",
@@ -34,6 +33,15 @@ RUNS = Results(
 DATA = Results(
     "llm_data", "label setup prices", "n single subject_table oracle strong_error oracle_error guessing_error"
 )
+KINDS = {
+    "router": "mild_uniform, a run for each price",
+    "cost_regression": "cost_regression, one run",
+    "cascade": "confidence cascade, one run",
+    "mixture": "random mixtures",
+    "oracle": "oracle",
+}
+FIGURES = {"auc": "mean accuracy over the price", "price_to_reach": "price of 95 % of the strong model's accuracy"}
+CURVES = Results("llm_curves", "setup figure", " ".join(KINDS))
 LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
 METHODS = ("tdef", "mild_uniform", "cwce", "cost_regression", "plugin", "label_regression")
 TRIOS = {"llama": "llama-3-70b, llama-2-13b, llama-2-7b", "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b"}
@@ -163,36 +171,35 @@ def gap_table(data: Sequence[Row]) -> str:
     return records.markdown(head, lines)
 
 
-def curves(runs_dir: Path) -> str:
-    kinds = ("router", "cost_regression", "cascade", "mixture", "oracle")
-    titles = {"auc": "mean accuracy over the price", "price_to_reach": "price of 95 % of the strong model's accuracy"}
-    lines = []
+def curves(runs_dir: Path) -> list[Row]:
+    rows = []
     for group in wanted_groups(runs_dir, {"dataset": "mmlu", "method": "mild_uniform"}):
         summary = trace_curve(group, measure_group(group)).summary
-        for key, title in titles.items():
-            found = [summary[key].get(kind) for kind in kinds]
-            lines.append([group.names[1], title, *("never" if one is None else f"{one:.4f}" for one in found)])
-    head = ("mild_uniform, a run for each price", "cost_regression, one run", "confidence cascade, one run")
-    return records.markdown(("trio", "", *head, "random mixtures", "oracle"), lines)
+        for figure in FIGURES:
+            found = {kind: summary[figure].get(kind) for kind in KINDS}
+            shown = {kind: "never" if one is None else f"{one:.4f}" for kind, one in found.items()}
+            rows.append({"setup": group.names[1], "figure": figure, **shown})
+    return rows
+
+
+def curves_table(rows: Sequence[Row]) -> str:
+    lines = [[row["setup"], FIGURES[row["figure"]], *(row[kind] for kind in KINDS)] for row in rows]
+    return records.markdown(("trio", "", *KINDS.values()), lines)
 
 
 def main() -> None:
     parser = records.parser_of(__doc__)
-    parser.add_argument("what", choices=["collect", "curves", "docs"])
-    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
+    parser.add_argument("what", choices=["collect", "curves"])
+    parser.add_argument("runs_dir", type=Path)
     parser.add_argument("--outcomes", type=Path, help="the table of which model answered which question right")
     arguments = parser.parse_args()
-    verdicts = DOCS / "verdicts.md"
-    if arguments.what == "collect":
-        RUNS.add(collected(arguments.runs_dir))
-        if arguments.outcomes is not None:
-            cells = {(row["label"], row["setup"], row["prices"]) for row in RUNS.read()}
-            DATA.write(facts(arguments.outcomes, cells))
-    elif arguments.what == "curves":
-        records.put(verdicts, "curves-mmlu", curves(arguments.runs_dir))
-    else:
-        records.put(verdicts, "gap-mmlu", gap_table(DATA.read()))
-        records.put(DOCS / "beyond.md", "llm-tally", tally_table(RUNS.read()))
+    if arguments.what == "curves":
+        CURVES.write(curves(arguments.runs_dir))
+        return
+    RUNS.add(collected(arguments.runs_dir))
+    if arguments.outcomes is not None:
+        cells = {(row["label"], row["setup"], row["prices"]) for row in RUNS.read()}
+        DATA.write(facts(arguments.outcomes, cells))
 
 
 if __name__ == "__main__":

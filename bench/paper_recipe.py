@@ -1,9 +1,8 @@
 """The part of the paper's recipe that makes MILD worse than TDEF: from runs that change it, to a CSV and docs/verdicts.md.
 
-python bench/paper_recipe.py collect RUNS_DIR    # adds the finished runs there to bench/results/paper_recipe.csv: those of
+python bench/paper_recipe.py RUNS_DIR    # adds the finished runs there to bench/results/paper_recipe.csv: those of
                                                  # `l2d train dataset=cifar100 setup=III recipe=paper recipe.precision=bf16-mixed`
                                                  # with a change of SIZES or PARTS
-python bench/paper_recipe.py docs
 """
 
 import statistics
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import records
-from records import DOCS, RAN, Results, Row
+from records import RAN, Results, Row
 
 CELL = ("dataset=cifar100", "setup=III", "recipe=paper", "recipe.precision=bf16-mixed")
 PARTS = {
@@ -71,13 +70,9 @@ def table(rows: Sequence[Row]) -> str:
         losses = [records.shown(list(one.values())) if one else "" for one in parts]
         lines.append([method, rho, *losses, records.difference(parts[1], parts[0])])
     head = ("CIFAR-100 III", "ρ", *PARTS, "no weight decay − as it is, 95 %")
-    made = f"`python bench/paper_recipe.py docs`; seeds in brackets where fewer than 3; {records.made(rows)}."
+    made = f"`bench/paper_recipe.py`; seeds in brackets where fewer than 3; {records.made(rows)}."
     return f"{records.markdown(head, lines)}\n\n{made}"
 
 
-def docs() -> None:
-    records.put(DOCS / "verdicts.md", "paper_recipe", table([*unchanged(), *CHANGED.read()]))
-
-
 if __name__ == "__main__":
-    records.collect_or_docs(__doc__, CHANGED, collected, docs)
+    CHANGED.add(collected(records.runs_dir(__doc__)))

@@ -129,9 +129,7 @@ def stored() -> tuple[list[Row], Arrays]:
 
 
 def main() -> None:
-    parser = records.parser_of(__doc__)
-    parser.add_argument("runs_dir", type=Path)
-    rows, arrays = collected(parser.parse_args().runs_dir)
+    rows, arrays = collected(records.runs_dir(__doc__))
     RUNS.add(rows)
     with np.load(ROWS) as before:
         np.savez_compressed(ROWS, **(dict(before) | arrays))

@@ -7,7 +7,7 @@ import sys
 
 from l2d.config import check, compose
 from provenance import ROOT
-from records import DOCS, markdown, put, title_of
+from records import markdown, title_of
 
 sys.path.insert(0, str(ROOT / "examples"))
 from two_readings import readings
@@ -39,13 +39,5 @@ def table() -> str:
     return markdown(("cell", *columns, "DL, offset 5"), lines)
 
 
-def main() -> None:
-    put(
-        DOCS / "theory.md",
-        "readings",
-        f"{table()}\n\n`python bench/readings.py`: exact expectations, no network, no sample.",
-    )
-
-
-if __name__ == "__main__":
-    main()
+def page() -> str:
+    return f"{table()}\n\n`make evidence` (`bench/readings.py`): exact expectations, no network, no sample."

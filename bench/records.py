@@ -71,18 +71,12 @@ def parser_of(about: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def collect_or_docs(
-    about: str | None, results: Results, collected: Callable[[Path], list[Row]], docs: Callable[[], None]
-) -> None:
-    """Run a script that keeps finished runs in a CSV file (collect RUNS_DIR) and writes documents from it (docs)."""
+def runs_dir(about: str | None) -> Path:
+    """The folder that is given to a script that keeps finished runs in a CSV file."""
     parser = parser_of(about)
-    parser.add_argument("command", choices=["collect", "docs"])
-    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
-    options = parser.parse_args()
-    if options.command == "collect":
-        results.add(collected(options.runs_dir))
-    else:
-        docs()
+    parser.add_argument("runs_dir", type=Path)
+    found: Path = parser.parse_args().runs_dir
+    return found
 
 
 def title_of(dataset: str) -> str:

@@ -1,7 +1,6 @@
 """The size of ρ by reward mass: from finished runs of method=mild in setup III to a CSV, from there to docs/why_mild.md.
 
-python bench/rho_size.py collect RUNS_DIR    # adds the finished runs there to bench/results/rho_size.csv
-python bench/rho_size.py docs                # rewrites two tables of docs/why_mild.md
+python bench/rho_size.py RUNS_DIR    # adds the finished runs there to bench/results/rho_size.csv
 """
 
 import statistics
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import records
-from records import DOCS, RAN, Results, Row
+from records import RAN, Results, Row
 
 FIGURES = ("validation", "test")
 KEYS = "dataset experts total offset seed"
@@ -58,10 +57,5 @@ def table(rows: Sequence[Row], experts: str) -> str:
     return f"{records.markdown(head, lines)}\n\nSeed {seeds}; {len(used)} runs; {records.made(used)}."
 
 
-def docs() -> None:
-    for experts, mark in MARKS.items():
-        records.put(DOCS / "why_mild.md", mark, table(SIZES.read(), experts))
-
-
 if __name__ == "__main__":
-    records.collect_or_docs(__doc__, SIZES, collected, docs)
+    SIZES.add(collected(records.runs_dir(__doc__)))

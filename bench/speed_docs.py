@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from l2d.networks.vision import ResNet18
 from provenance import ROOT
-from records import DOCS, Row, grouped, markdown, put, read
+from records import Row, grouped, markdown, read
 
 RESULTS = ROOT / "bench" / "results"
 # Table 1 (a), setup III, MILD, 200 epochs, mean of 5
@@ -173,13 +173,7 @@ PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {"speed": speed, "reac
 PARTS |= {"start": start, "memory": memory, "small": small, "large": large}
 
 
-def main() -> None:
+def parts() -> dict[str, str]:
+    """The tables of docs/speed.md by their marks."""
     by = grouped(read(RESULTS / "speed.csv"), lambda row: row["what"])
-    parts = {name: part(by) for name, part in PARTS.items()}  # all of them, before any is written
-    put(DOCS / "scaling.md", "sharing", sharing())
-    for name, text in parts.items():
-        put(DOCS / "speed.md", name, text)
-
-
-if __name__ == "__main__":
-    main()
+    return {name: part(by) for name, part in PARTS.items()}

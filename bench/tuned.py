@@ -1,7 +1,6 @@
 """The gain of choosing ρ in each cell: from finished searches to bench/results/tuned.csv, from there to docs/verdicts.md.
 
-python bench/tuned.py collect RUNS_DIR    # of `l2d tune experiment=table1_error dataset=svhn setup=III method=tdef,mild seed=0,1,2`
-python bench/tuned.py docs
+python bench/tuned.py RUNS_DIR    # of `l2d tune experiment=table1_error dataset=svhn setup=III method=tdef,mild seed=0,1,2`
 """
 
 import json
@@ -11,7 +10,7 @@ from pathlib import Path
 import records
 from l2d.runs.folder import RunFolder
 from provenance import commit
-from records import DOCS, RAN, Results, Row
+from records import RAN, Results, Row
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
 TUNED = Results("tuned", f"{' '.join(NAMES)} seed", f"chosen trials validation test {RAN}", compared="test")
@@ -46,7 +45,7 @@ def table(rows: Sequence[Row], untuned: Sequence[Row]) -> str:
         ahead = records.difference(tuned, rival) if names[-1] == "mild" else ""
         losses = records.shown(list(plain.values())), chosen[names], records.shown(list(tuned.values()))
         lines.append([records.title_of(names[0]), names[-1], *losses, records.difference(tuned, plain), ahead])
-    return f"{records.markdown(HEAD, lines)}\n\n`python bench/tuned.py docs`; {records.made(rows)}."
+    return f"{records.markdown(HEAD, lines)}\n\n`bench/tuned.py`; {records.made(rows)}."
 
 
 def by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
@@ -54,9 +53,5 @@ def by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
     return dict(sorted(found.items()))
 
 
-def docs() -> None:
-    records.put(DOCS / "verdicts.md", "tuned", table(TUNED.read(), records.paper_runs(recipe="fast")))
-
-
 if __name__ == "__main__":
-    records.collect_or_docs(__doc__, TUNED, collected, docs)
+    TUNED.add(collected(records.runs_dir(__doc__)))

@@ -1,7 +1,4 @@
-"""docs/verdicts.md: the paper's numbers beside ours, from paper_runs.csv, and its other statements, from claims.csv.
-
-python bench/verdicts.py    # rewrites the tables
-"""
+"""docs/verdicts.md: the paper's numbers beside ours, from paper_runs.csv, and its other statements, from claims.csv."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,7 +11,7 @@ from l2d.analysis.report.averages import mean_columns
 from l2d.analysis.report.verdict_page import RULE, numbers_table, shares_table, summary
 from l2d.analysis.report.verdicts import Measured, cell_verdicts
 from l2d.config import titles
-from records import DOCS, Row
+from records import Row
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
 CLAIMS = Path(__file__).with_name("claims.csv")
@@ -64,11 +61,4 @@ def foot(rows: Sequence[Row]) -> str:
     """The runs of each recipe, and what made them."""
     by_recipe = records.grouped(rows, lambda row: row["recipe"])
     runs = [f"recipe={name}: {len(some)} runs; {records.made(some)}" for name, some in sorted(by_recipe.items())]
-    return (
-        f"`python bench/verdicts.py`, from runs of `experiment=table1_error` and the other tables. {'. '.join(runs)}."
-    )
-
-
-if __name__ == "__main__":
-    for mark, text in parts().items():
-        records.put(DOCS / "verdicts.md", mark, text)
+    return f"`bench/verdicts.py`, from runs of `experiment=table1_error` and the other tables. {'. '.join(runs)}."

@@ -1,8 +1,7 @@
 """Where MILD's gain comes from: from finished runs to a CSV, from there to the tables of docs/why_mild.md.
 
-python bench/why_mild.py collect RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv, with
-                                             # the current commit: collect before you change the code
-python bench/why_mild.py docs                # rewrites tables of docs/why_mild.md
+python bench/why_mild.py RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv, with
+                                     # the current commit: collect before you change the code
 """
 
 import statistics
@@ -16,7 +15,7 @@ import torch
 import records
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
-from records import DOCS, Results, Row
+from records import Results, Row
 
 RUNS = Results(
     "why_mild",
@@ -159,13 +158,13 @@ def curve_table(rows: Sequence[Row]) -> str:
     return records.markdown(["cell", "mean ρ", *(f"{rewards}, {shares}" for rewards, shares in LINES)], lines)
 
 
-def docs() -> None:
-    rows = RUNS.read()
-    used, compared = ([row for some in found(rows).values() for row in some] for found in (curves, stepped))
-    records.put(DOCS / "why_mild.md", "steps", f"{steps_table(rows)}\n\n{records.foot(compared)}")
-    records.put(DOCS / "why_mild.md", "choice", choice_table(rows))
-    records.put(DOCS / "why_mild.md", "curves", f"{curve_table(rows)}\n\n{records.foot(used)}")
+def steps(rows: Sequence[Row]) -> str:
+    return f"{steps_table(rows)}\n\n{records.foot([row for some in stepped(rows).values() for row in some])}"
+
+
+def by_size(rows: Sequence[Row]) -> str:
+    return f"{curve_table(rows)}\n\n{records.foot([row for some in curves(rows).values() for row in some])}"
 
 
 if __name__ == "__main__":
-    records.collect_or_docs(__doc__, RUNS, collected, docs)
+    RUNS.add(collected(records.runs_dir(__doc__)))

@@ -1,0 +1,57 @@
+"""Every generated table of the documents, from the files of bench/results: `make evidence`. Nothing is measured.
+
+python bench/evidence.py    # rewrites the tables, and the figure of docs/beyond.md
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import records
+from records import DOCS
+
+# A script, what makes the table of it, and the document and the mark where it stands.
+TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
+    ("guard", lambda it: it.table(it.DRAWN.read()), "beyond", "guard-errs"),
+    ("budget", lambda it: it.table(it.POINTS.read()), "llm_routing", "budget"),
+    ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
+    ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
+    ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
+    ("digits", lambda it: it.table(it.read(it.RESULTS)), "digits", "bench-digits"),
+    ("latency", lambda it: it.table(it.CALLS.read()), "llm_routing", "latency"),
+    ("why_mild", lambda it: it.steps(it.RUNS.read()), "why_mild", "steps"),
+    ("why_mild", lambda it: it.choice_table(it.RUNS.read()), "why_mild", "choice"),
+    ("why_mild", lambda it: it.by_size(it.RUNS.read()), "why_mild", "curves"),
+    ("rho_size", lambda it: it.table(it.SIZES.read(), "synthetic"), "why_mild", "mass"),
+    ("rho_size", lambda it: it.table(it.SIZES.read(), "trained"), "why_mild", "mass-trained"),
+    ("readings", lambda it: it.page(), "theory", "readings"),
+    ("llm", lambda it: it.gap_table(it.DATA.read()), "verdicts", "gap-mmlu"),
+    ("llm", lambda it: it.curves_table(it.CURVES.read()), "verdicts", "curves-mmlu"),
+    ("llm", lambda it: it.tally_table(it.RUNS.read()), "beyond", "llm-tally"),
+    ("logs", lambda it: it.gains_table(), "llm_routing", "log gains"),
+    ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
+    ("paper_recipe", lambda it: it.table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
+    ("tuned", lambda it: it.table(it.TUNED.read(), records.paper_runs(recipe="fast")), "verdicts", "tuned"),
+]
+# A script, and what makes all tables of a document by their marks.
+DOCUMENTS: list[tuple[str, Callable[[Any], dict[str, str]], str]] = [
+    ("beyond", lambda it: it.parts(), "beyond"),
+    ("verdicts", lambda it: it.parts(), "verdicts"),
+    ("benchmarks", lambda it: it.tables(it.RESULTS.read()), "benchmarks"),
+    ("speed_docs", lambda it: it.parts(), "speed"),
+]
+
+
+def tables() -> Iterator[tuple[str, str, str]]:
+    """The document, the mark and the text of each."""
+    for script, make, document, mark in TABLES:
+        yield document, mark, make(import_module(script))
+    for script, make_all, document in DOCUMENTS:
+        for mark, text in make_all(import_module(script)).items():
+            yield document, mark, text
+
+
+if __name__ == "__main__":
+    for document, mark, text in tables():
+        records.put(DOCS / f"{document}.md", mark, text)
+    import_module("beyond").figure().savefig(DOCS / "figures" / "beyond_images.png", dpi=110)
