@@ -31,16 +31,15 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_the_table_by_hand(tmp_path: Path) -> None:
     """The differences from tdef are −0.2 and −0.1: −0.15 ± 12.706·0.05 by t of one degree of freedom."""
-    block = ("mmlu", "llm", "llm", "error_plus_cost")
-    found = rows(ablation_table(LOSSES, cells_of(tmp_path), block, "tdef"))
+    found = rows(ablation_table(LOSSES, cells_of(tmp_path), "tdef"))
     shown = ["1 1", "50.0 / 50.0"]
-    assert found["tuned"] == ["2", "0.1500 ± 0.0707", "0.8130 ± 0.0400", "-0.1500 [-0.7853, +0.4853]", *shown]
-    assert found["tdef"] == ["2", "0.3000 ± 0.0000", "", "", *shown]
+    assert found["tuned"] == ["2", "0.1500 ± 0.0707", "-0.1500 [-0.7853, +0.4853]", *shown]
+    assert found["tdef"] == ["2", "0.3000 ± 0.0000", "", *shown]
     alone = {"tuned": {1: 0.2}}
-    assert rows(ablation_table(alone, cells_of(tmp_path), block, None))["tuned"] == ["1/2", "0.2000", "", *shown]
+    assert rows(ablation_table(alone, cells_of(tmp_path), None))["tuned"] == ["1/2", "0.2000", *shown]
     cells = cells_of(tmp_path)
     write_json(cells["tuned"][1].run.path / "metrics.json", example_metrics(ratios=[1.0, 0.0]).as_json())
-    assert rows(ablation_table(LOSSES, cells, (), None))["tuned"][-1] == "75.0 / 25.0"
+    assert rows(ablation_table(LOSSES, cells, None))["tuned"][-1] == "75.0 / 25.0"
 
 
 def trial(value: float, **changes: Any) -> Trial:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.report.averages import mean_std, paired_interval
-from l2d.analysis.report.paper import paper_rho
 from l2d.analysis.report.tables import interval_text, with_std
 from l2d.runs.cells import Cell
 from l2d.tuning.strategies import Ask
@@ -67,20 +66,17 @@ def trials_csv(trials: Sequence[Trial]) -> str:
 def ablation_table(
     losses: Mapping[str, Mapping[int, float]],
     cells: Mapping[str, Sequence[Cell]],
-    block: Sequence[str],
     reference: str | None,
 ) -> str:
-    """Markdown: test deferral loss over the final seeds, the paper's beside it, the difference from the reference, shares."""
-    header = ["setting", "seeds", "test deferral loss", "paper"]
+    """Markdown: test deferral loss over the final seeds, the difference from the reference, shares."""
+    header = ["setting", "seeds", "test deferral loss"]
     header += [f"difference to {reference}, paired, 95 %"] if reference else []
     header += ["ρ", "to each expert, %"]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name, found in losses.items():
         runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
-        paper = paper_rho(block, f"mild_{name}") if reference else None
         row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
         row += [with_std(*mean_std(list(found.values()))) if found else "missing"]
-        row += [with_std(paper.mean, paper.std) if paper else ""]
         if reference:
             interval = None if name == reference else paired_interval(found, losses[reference])
             row += [interval_text(interval)]

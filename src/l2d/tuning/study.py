@@ -220,7 +220,7 @@ class Study:
         failed = self.run_cells([cell for some in cells.values() for cell in some])
         finished = {name: [cell for cell in some if cell.run.finished] for name, some in cells.items()}
         losses = {name: {c.seed: c.run.metrics().deferral_loss for c in some} for name, some in finished.items()}
-        text = ablation_table(losses, cells, tuple(choices(config).values())[:4], "tdef" if len(rows) > 1 else None)
+        text = ablation_table(losses, cells, "tdef" if len(rows) > 1 else None)
         command = shlex.join(["l2d", "tune", *self.overrides])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")

@@ -15,7 +15,7 @@ from tests.run_folders import baselines_of, write_run, write_small_table
 from l2d.analysis.report.averages import lower_hull, paired_interval
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.findings import findings_of, is_below, sentence
-from l2d.analysis.report.paper import paper_results, paper_rho
+from l2d.analysis.report.paper import paper_results
 from l2d.analysis.report.read import read_cells
 from l2d.analysis.report.tables import markdown_findings, markdown_tables
 from l2d.core.results import ExpertAlone
@@ -76,7 +76,6 @@ def test_the_papers_file_is_the_papers() -> None:
     assert known["cifar10", "III", "synthetic", "error", "mild"].mean == 0.0903
     assert known["svhn", "III", "synthetic", "error", "tdef"].mean == 0.0684
     assert len([key for key in known if key[2:4] == ("synthetic", "error_plus_cost")]) == 24
-    assert paper_rho(("svhn", "I", "synthetic", "error"), "mild") is None
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The paper's own numbers (paper.csv), and the runs that are its experiments: its numbers are shown beside these only."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,12 +65,6 @@ def paper_blocks() -> set[tuple[str, ...]]:
 def paper_results() -> dict[Names, PaperNumber]:
     """The numbers of Tables 1 to 4. The first table to give a cell counts."""
     return {number.names: number for number in reversed(paper_numbers()) if number.table.isdigit()}
-
-
-def paper_rho(block: Sequence[str], method: str) -> PaperNumber | None:
-    """The paper's ablation of ρ for (dataset, setup, experts, cost) and mild_uniform, mild_theory or mild_tuned."""
-    wanted = ("rho", (*block, method))
-    return next((number for number in paper_numbers() if (number.table, number.names) == wanted), None)
 
 
 def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
