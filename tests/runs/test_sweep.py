@@ -203,6 +203,21 @@ def test_the_end_of_a_sweep(number: int, tmp_path: Path, capsys: pytest.CaptureF
     assert str(cells[2].run.path) not in out  # there is no such folder
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_one_reason_for_all_is_said_once(told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the run that failed first, or at the end if it failed in another process."""
+    cells = some_cells(tmp_path)
+    shop = SimpleNamespace(config=compose(["dry_run=false"]), grid=[], cells=lambda _: cells, open=lambda: tmp_path)
+    shop.run = lambda *_: dict.fromkeys(cells, "key=3: too large")
+    if told:
+        assert [sweeping.is_news(tmp_path, "key=3: too large") for _ in range(2)] == [True, False]
+        assert sweeping.is_news(tmp_path / "another sweep", "key=3: too large")
+    with pytest.raises(L2DError, match="3 of 3") as caught:
+        sweeping.sweep(cast(Any, shop))
+    assert ("key=3" in str(caught.value)) is not told
+    assert "key=3" not in capsys.readouterr().out
+
+
 def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
     """A run that failed is not, nor one whose values are wrong. The second round has numbers, and so errors, of its own."""
     times: list[int] = []

@@ -53,6 +53,8 @@ def test_the_price_of_an_answer() -> None:
         ("small:", "smal:", "smal"),
         ("timeout: 30", "timeout: 0", "large.timeout=0"),
         ("timeout: 30", "timeout: soon", "large.timeout=soon"),
+        ("timeout: 30", "timeout: true", "large.timeout=True"),
+        ("2e-6", "false", "large.output_price=False"),
         ("0.000001", "-1", "large.input_price=-1"),
         ("http://localhost:8001/v1/", "localhost:8001", "small.base_url=localhost:8001"),
         ("key_variable: LARGE_KEY", "key_variable: NO_KEY", "large.key_variable=NO_KEY"),

@@ -4,7 +4,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,6 +26,7 @@ from l2d.utils.text import aligned, counted, say
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
 Launch = Callable[[Sequence[Cell], int], None]
+_told: set[tuple[Path, str]] = set()  # the reasons for failures that this process has printed, by the sweep's folder
 
 
 class Workshop:
@@ -76,6 +77,7 @@ def sweep(shop: Workshop) -> None:
         raise L2DError(cells[0].problem)
     folder = shop.open()
     failed = shop.run(cells, folder)
+    refuse_one_reason(cells, failed, folder)
     header, rows, damaged = results_table(cells)
     failed |= damaged
     print(f"\n{aligned(header, rows)}")
@@ -84,12 +86,29 @@ def sweep(shop: Workshop) -> None:
         print(f"\nnext:\n  # make a page of tables and plots\n  l2d report {shlex.quote(narrowest)}")
     if failed:
         print("\nfailed:")
-        for cell, reason in failed.items():
-            print(f"  {cell.title}: {reason}" + (f"\n    {cell.run.path}" if cell.run.path.exists() else ""))
+        for reason in dict.fromkeys(failed.values()):
+            print(f"  {reason}")
+            for cell in (cell for cell, why in failed.items() if why == reason):
+                print(f"    {cell.title}" + (f": {cell.run.path}" if cell.run.path.exists() else ""))
         print(f"(tracebacks: {folder}/*.error)")
     report_table(shop.config.logger, folder, header, rows)
     if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
+
+
+def refuse_one_reason(cells: Sequence[Cell], failed: Mapping[Cell, str], folder: Path) -> None:
+    """If all runs failed for one reason, raise, and say it once: a run of this process has printed it already."""
+    if len(failed) == len(cells) > 0 and len(reasons := {*failed.values()}) == 1:
+        reason = reasons.pop()
+        why = "for this reason" if (folder, reason) in _told else reason
+        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
+
+
+def is_news(folder: Path, reason: str) -> bool:
+    """True if this process has not printed the reason for a failure in this sweep yet. Then it is taken to be printed now."""
+    known = (folder, reason) in _told
+    _told.add((folder, reason))
+    return not known
 
 
 def would_fail(cell: Cell, force: bool) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from l2d.utils.errors import NO_VALUE, L2DError, ParameterError
 from l2d.utils.parameters import NonNegative, Positive, clearest_problem
@@ -29,6 +30,14 @@ class UpstreamEntry(BaseModel):
     timeout: Positive = TIMEOUT
     input_price: NonNegative | None = None
     output_price: NonNegative | None = None
+
+    @field_validator("timeout", "input_price", "output_price", mode="before")
+    @classmethod
+    def refuse_true(cls, value: object) -> object:
+        """pydantic would read true as 1."""
+        if isinstance(value, bool):
+            raise PydanticCustomError("float_type", "must be a number")
+        return value
 
 
 ENTRIES = TypeAdapter(dict[str, UpstreamEntry])

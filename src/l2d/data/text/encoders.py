@@ -140,7 +140,7 @@ class Embeddings(Encoder):
 
         different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of similar length: little padding
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
-        hidden = not self.progress or len(batches) < 20
+        hidden = True if not self.progress or len(batches) < 20 else None  # None: no bar in a log file
         lost: dict[str, int] = {}
         bar = tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden)
         try:
