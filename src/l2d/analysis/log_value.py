@@ -140,7 +140,7 @@ def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
         return inputs_of(router, rows.texts.tolist())
     assert rows.features is not None
     same = rows.about is None or rows.about.encoder == about.encoder
-    if not same or (rows.features.shape[1], rows.seen.features) != (math.prod(about.shape), about.seen.features):
+    if not same or (rows.features.shape[1], rows.seen.columns) != (math.prod(about.shape), about.seen.columns):
         said = "but the log has numbers that another router saw; serve with --keep text"
         raise L2DError(f"{rows.file}: this router sees {about.sees}, {said}")
     inputs = torch.from_numpy(rows.features).reshape(-1, *about.shape)

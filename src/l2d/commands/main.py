@@ -15,6 +15,7 @@ COMMANDS = {
     "tune": ("tune", "search ρ or other keys by validation deferral loss"),
     "experts": ("experts", "train or read a setup's experts, and print how good they are"),
     "prepare": ("prepare", "download and prepare a dataset"),
+    "check": ("check", "what a table or log is: roles of its columns, faults, and the command that trains on it"),
     "import": ("import_outcomes", "turn recorded outcomes of language models into a table"),
     "report": ("report", "tables and plots of finished runs"),
     "curve": ("curve", "error against price of finished runs"),

@@ -121,7 +121,7 @@ def what_next(
     if experiment.router.own_module is None and experiment.dataset.own_module is None:
         if experiment.plain["router"].get("reads") is None:
             query = "--image new.png"
-        elif dataset.get("text", "built in") and not dataset.get("features"):
+        elif (dataset.get("text", "built in") or "text" in (dataset.get("columns") or {})) and not dataset.get("features"):
             query = '--text "a new query"'
     reads = (experiment.plain["router"].get("reads") or {}).get("name")
     kept = ["--keep text"] if reads == "tokens" else []  # tokens are no features, which a server would keep

@@ -39,7 +39,8 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
         kept.pop("evaluation")
     if kept.get("missing") == "direct":
         kept.pop("missing")
-    for group, key, usual in (("dataset", "split_by", None), ("cost", "latency_price", 0.0)):
+    unset = [("dataset", key, None) for key in ("split_by", "columns", "merge")]
+    for group, key, usual in (*unset, ("cost", "latency_price", 0.0)):
         if isinstance(values := kept.get(group), Mapping) and values.get(key, usual) == usual:
             kept[group] = {name: value for name, value in values.items() if name != key}
     for group, keys in IRRELEVANT_IN.items():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from l2d.core.prices import UNKNOWN_UNIT, PriceUnit
 
@@ -86,13 +87,26 @@ class Panel:
 
 @dataclass(frozen=True)
 class Seen:
-    """The inputs of a router: columns of numbers, in this order, then a column of text; or an image, in a table a column
-    of paths. white: the pixel value of white."""
+    """The inputs of a router: columns of numbers or words, in this order, then a column of text; or an image, in a table a column
+    of paths. white: the pixel value of white. categories: the values of columns of words, each a number that is 0 or 1."""
 
     features: tuple[str, ...] = ()
     text: str | None = None
     image: str | None = None
     white: int = 255
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # a fingerprint has the repr
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Seen:
+        """From what dataclasses.asdict and JSON made of it."""
+        categories = {name: tuple(values) for name, values in content.get("categories", {}).items()}
+        return cls(**{**content, "features": tuple(content["features"]), "categories": categories})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the numbers that the features make."""
+        split = ([f"{name}={value}" for value in self.categories.get(name, ())] or [name] for name in self.features)
+        return tuple(column for columns in split for column in columns)
 
 
 @dataclass(frozen=True)

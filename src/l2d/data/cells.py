@@ -1,21 +1,38 @@
 """Cells of a sheet as numbers, words and times."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 EMPTY = ("", "nan")
+NOTHING = (
+    *EMPTY,
+    "na",
+    "n/a",
+    "null",
+    "none",
+    "-",
+)  # in columns of numbers: no cell of words is empty because it says none
 TEXT = ("string", "large_string")  # types of pyarrow
 TRUTH = {"true": 1.0, "false": 0.0}
-YES_NO = {"yes": 1.0, "no": 0.0}  # only where a number is expected: "no" may also be Norwegian
+# Only where a number is expected: "no" may also be Norwegian.
+YES_NO = {
+    **dict.fromkeys(("yes", "y", "up", "thumbs up", "👍", "pass", "passed", "right", "correct", "good"), 1.0),
+    **dict.fromkeys(("no", "n", "down", "thumbs down", "👎", "fail", "failed", "wrong", "incorrect", "bad"), 0.0),
+}
+SKIN = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")  # tones of emojis
+UNITS = {"$": 1.0, "us$": 1.0, "usd": 1.0, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0}  # to dollars and seconds
+NUMBER = r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+AMOUNT = re.compile(rf"(us\$|usd|\$)?\s*({NUMBER})\s*(us\$|usd|\$|ms|s|sec|min)?")
 WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 
-def missing(cells: Any) -> np.ndarray:
-    """bool [n], true for empty cells: null, NaN, or a word in EMPTY."""
+def missing(cells: Any, words: tuple[str, ...] = EMPTY) -> np.ndarray:
+    """bool [n], true for empty cells: null, NaN, or one of these words."""
     if str(cells.type) in TEXT:
-        return np.array([cell is None or cell.strip().lower() in EMPTY for cell in cells.to_pylist()], dtype=bool)
+        return np.array([cell is None or cell.strip().lower() in words for cell in cells.to_pylist()], dtype=bool)
     return np.asarray(cells.is_null(nan_is_null=True))
 
 
@@ -37,6 +54,24 @@ def cell_number(cell: object) -> float:
         return float("nan") if "_" in text else float(text)  # Python reads 1_2 as 12
     except ValueError:
         return float("nan")
+
+
+def cell_amount(cell: object, plain: float = 1.0) -> float:
+    """The number in a cell, 1 or 0 for a word in YES_NO, dollars, or seconds; NaN for anything else. plain: the unit of numbers
+    that have none."""
+    if (value := cell_number(cell)) == value:  # not NaN
+        return value * plain
+    text = SKIN.sub("", str(cell).strip().lower())
+    match = AMOUNT.fullmatch(text)
+    if match is None or (match[1] and match[3]):
+        return YES_NO.get(text, float("nan"))
+    unit = match[1] or match[3]
+    return float(match[2].replace(",", "")) * (UNITS[unit] if unit else plain)
+
+
+def says_dollars(cells: Any) -> bool:
+    """True if some cell has the sign or the name of the currency."""
+    return str(cells.type) in TEXT and any(re.search(r"\$|usd", str(cell), re.IGNORECASE) for cell in cells.to_pylist())
 
 
 def cell_word(cell: object) -> str:

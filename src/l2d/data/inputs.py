@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.data.arrays import Seen
-from l2d.data.cells import cell_number
+from l2d.data.cells import cell_number, cell_word
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -33,6 +33,9 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
         return images
     parts = []
     for column in seen.features:
+        if column in seen.categories:
+            parts.append(one_hot(sheet.words(column, gaps=True), seen.categories[column]))
+            continue
         values = sheet.numbers(column)
         sheet.refuse(column, "too large for 32 bits", np.abs(values) > LARGEST)
         parts.append(values.astype(np.float32)[:, None])
@@ -48,13 +51,21 @@ def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -
     for place, row in enumerate(rows, start=1):
         if missing := [column for column in columns if column not in row]:
             raise L2DError(f"query {place}: has no {missing[0]}; there are {listed(list(row))}")
-    values = np.array([[cell_number(row[column]) for column in seen.features] for row in rows], dtype=np.float64)
-    check_numbers(values, seen.features)
+    words = {column: [cell_word(row[column]) for row in rows] for column in seen.categories}
+    plain = {column: [[cell_number(row[column])] for row in rows] for column in seen.features if column not in words}
+    parts = [one_hot(words[name], seen.categories[name]) if name in words else plain[name] for name in seen.features]
+    values = np.concatenate([np.zeros((len(rows), 0)), *map(np.asarray, parts)], axis=1)
+    check_numbers(values, seen.columns)
     inputs = torch.from_numpy(values.astype(np.float32))
     if seen.text is None:
         return inputs
     texts = text_inputs([row[seen.text] for row in rows], embed)
     return torch.cat([inputs, texts], dim=1) if seen.features else texts
+
+
+def one_hot(words: Sequence[str], values: Sequence[str]) -> np.ndarray:
+    """float32 [n, len(values)]; a word that is none of the values has zeros."""
+    return np.array([[word == value for value in values] for word in words], dtype=np.float32)
 
 
 def text_inputs(texts: Sequence[Any], embed: Embed) -> Tensor:

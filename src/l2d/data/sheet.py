@@ -3,7 +3,7 @@
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -11,26 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from l2d.data.cells import TEXT, YES_NO, cell_word, floats, missing, seconds_of
+from l2d.data.cells import NOTHING, TEXT, cell_amount, cell_word, floats, missing, seconds_of
 from l2d.data.sheet_files import read_names, read_table, whole_characters
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
 
 KINDS = (".csv", ".parquet", ".jsonl")
-NOTHING = ("na", "n/a", "null", "none", "-")  # in a column of numbers: refused, since they may mean anything
+EPOCH_MS = 1e11  # larger numbers beside times are milliseconds since 1970
 COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
 
 
 @dataclass(frozen=True)
 class Sheet:
     """columns: pyarrow's, by name, in the file's order. rows: their places in the file, from 0; None for the whole file. written:
-    what the file calls columns that have other names here."""
+    what the file calls columns that have other names here. made: the columns that were made of the answers in a log. faults: where
+    faults of the cells are collected, by column and kind; None: the first one is raised."""
 
     path: Path
     columns: dict[str, Any]
     rows: np.ndarray | None = None
     written: Mapping[str, str] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
+    faults: dict[tuple[str, str], str] | None = field(default=None, compare=False)
     _texts: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -42,7 +45,7 @@ class Sheet:
 
         rows = np.flatnonzero(kept) if self.rows is None else self.rows[kept]
         columns = {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}
-        return Sheet(self.path, columns, rows, self.written)
+        return replace(self, columns=columns, rows=rows)
 
     @property
     def names(self) -> list[str]:
@@ -68,13 +71,29 @@ class Sheet:
             hint = f"did you mean {close[0]}?" if close else f"there are {listed(names)}"
             raise ParameterError(parameter, f"no such {self.column} in {self.path}; {hint}", column)
 
-    def numbers(self, column: str, *, gaps: bool = False) -> np.ndarray:
-        """float64 [n]; false and no are 0, true and yes are 1. gaps: cells may be empty, NaN then."""
+    def without_nothing(self, columns: Sequence[str]) -> "Sheet":
+        """Empty cells for n/a and the like in these columns, which are of numbers."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = [column for column in columns if str(self.columns[column].type) in TEXT]
+        filled = {
+            name: pc.if_else(pa.array(~missing(self.columns[name], NOTHING)), self.columns[name], None)
+            for name in texts
+        }
+        return replace(self, columns={**self.columns, **filled})
+
+    def numbers(self, column: str, *, gaps: bool = False, plain: float = 1.0) -> np.ndarray:
+        """float64 [n]; false and no are 0, true and yes are 1; dollars and seconds. gaps: cells may be empty, NaN then. plain: the
+        unit of cells that have none."""
+        import pyarrow as pa
+
         cells = self.columns[column] if gaps else self._filled(column)
-        values = floats(cells)
-        for place in np.flatnonzero(np.isnan(values)):
-            values[place] = YES_NO.get(str(cells[int(place)]).strip().lower(), np.nan)
-        self.refuse(column, "not a number, nor true, false, yes or no", np.isnan(values) & ~missing(cells))
+        values = floats(cells) * plain
+        if (unread := np.isnan(values)).any():
+            values[unread] = [cell_amount(cell, plain) for cell in cells.filter(pa.array(unread)).to_pylist()]
+        known = "not a number, an amount ($0.02, 1.2 s), or a word such as yes, no, up, down"
+        self.refuse(column, known, np.isnan(values) & ~missing(cells))
         self.refuse(column, "not finite", np.isinf(values))
         return values
 
@@ -87,7 +106,9 @@ class Sheet:
             whole = cells.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
             return np.asarray(whole.to_numpy(), dtype=np.float64) / 1e6
         values = floats(cells)
-        for place in np.flatnonzero(np.isnan(values)):
+        if (words := np.isnan(values)).any():
+            values[~words & (values > EPOCH_MS)] /= 1000
+        for place in np.flatnonzero(words):
             values[place] = seconds_of(str(cells[int(place)]))
         self.refuse(column, "not a time, such as 2026-01-31T12:00:00 or a number", np.isnan(values))
         return values
@@ -103,7 +124,7 @@ class Sheet:
         if column not in self._texts:
             cells = self._filled(column)
             if str(cells.type) not in TEXT:
-                raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: not text but {cells.type}")
+                self.fault(column, f"not text but {cells.type}")
             self._texts[column] = [str(cell) for cell in cells.to_pylist()]
         return self._texts[column]
 
@@ -117,10 +138,18 @@ class Sheet:
         filled = ~missing(self.columns[column])
         wrong = np.isnan(floats(self.columns[column])) & filled
         if wrong.any():
-            nothing = np.array([str(cell).strip().lower() in NOTHING for cell in self.columns[column].to_pylist()])
+            nothing = missing(self.columns[column], NOTHING)
             if (wrong & ~nothing).sum() < (filled & ~nothing).sum() / 2:
                 self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
         return bool(filled.any() and not wrong.any())
+
+    def is_words(self, column: str) -> bool:
+        """True if it is a column of words: most cells are no numbers or amounts."""
+        cells = self.columns[column]
+        if str(cells.type) not in TEXT:
+            return False
+        filled = [cell for cell, empty in zip(cells.to_pylist(), missing(cells, NOTHING), strict=True) if not empty]
+        return 2 * sum(np.isnan(cell_amount(cell)) for cell in filled) > len(filled)
 
     def is_prose(self, column: str) -> bool:
         """True if it is a column of text: most cells differ and have several words."""
@@ -132,8 +161,15 @@ class Sheet:
         words = pc.sum(pc.match_substring(cells, " ")).as_py() or 0
         return bool(min(pc.count_distinct(cells).as_py(), words) > len(cells) / 2)
 
+    def fault(self, column: str, what: str, where: str = "") -> None:
+        """Raise a fault of a column, or keep it for later; one of each kind."""
+        text = f"{self.column} {self.in_file(column)}: {what}{where}"
+        if self.faults is None:
+            raise L2DError(f"{self.path}: {text}")
+        self.faults.setdefault((self.in_file(column), what), text)
+
     def refuse(self, column: str, what: str, bad: np.ndarray) -> None:
-        """Raise if any of `bad` [n] is true."""
+        """A fault, if any of `bad` [n] is true."""
         if not bad.any():
             return
         found = np.flatnonzero(bad)
@@ -143,7 +179,18 @@ class Sheet:
         shown = f", the first is {first[:40]!r}" if first.strip() else ""
         counted = COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
         where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {counted}"
-        raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: {what} {where}")
+        self.fault(column, what, f" {where}")
+
+    def raise_faults(self, *others: str) -> None:
+        """All that were collected, in one line. others: faults of other kinds."""
+        found = [*(self.faults or {}).values(), *others]
+        if not found:
+            return
+        counted = COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
+        several = "; ".join(
+            f"{number}. {text.replace(f' {counted}', '')}" for number, text in enumerate(found, start=1)
+        )
+        raise L2DError(f"{self.path}: {found[0] if len(found) == 1 else f'{len(found)} faults: {several} {counted}'}")
 
 
 def file_problem(path: Path) -> str | None:

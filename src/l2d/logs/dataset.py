@@ -144,7 +144,7 @@ def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:
             problem = f"the log has what the encoder {described.get('name')} made of the texts"
             raise ParameterError("encoder", f"{problem}; choose the router that served, or one with the same reads")
         return
-    width = rows.features.shape[1] - len(seen.features)
+    width = rows.features.shape[1] - len(seen.columns)
     if encoder is None or encoder.embed(["What is this?"]).shape[1] != width:
         raise ParameterError("encoder", f"does not make {width:,} numbers of a text, as the router that served did")
 

@@ -46,16 +46,16 @@ class RunInputs:
     @classmethod
     def read(cls, about: str) -> "RunInputs":
         found = json.loads(about)
-        seen = Seen(**{**found["seen"], "features": tuple(found["seen"]["features"])})
-        return cls(tuple(found["experts"]), tuple(found["shape"]), seen, found["encoder"], PriceUnit.from_log(found))
+        seen, experts, shape = Seen.from_dict(found["seen"]), tuple(found["experts"]), tuple(found["shape"])
+        return cls(experts, shape, seen, found["encoder"], PriceUnit.from_log(found))
 
     def are_like(self, other: "RunInputs") -> bool:
         """True if the numbers that the routers saw mean the same."""
-        return (self.shape, self.seen.features, self.encoder) == (other.shape, other.seen.features, other.encoder)
+        return (self.shape, self.seen.columns, self.encoder) == (other.shape, other.seen.columns, other.encoder)
 
     def column_names(self, width: int) -> list[str]:
         """Names of the numbers that the router saw: its columns, then its encoder's numbers of the text."""
-        named = [f"{NUMBER}{name}" for name in self.seen.features]
+        named = [f"{NUMBER}{name}" for name in self.seen.columns]
         rest = EMBEDDED if self.seen.text is not None else NUMBER
         return [*named, *(f"{rest}{place}" for place in range(1, width - len(named) + 1))]
 

@@ -34,7 +34,7 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
         if about.seen.text is not None:
             raise L2DError(f"queries: an array; this router sees {about.sees}")
         flat = queries.ndim == 3 and about.shape[-1:] == (1,)  # images without a dimension for their one channel
-        return array_inputs(queries[..., None] if flat else queries, about.shape, about.seen.features)
+        return array_inputs(queries[..., None] if flat else queries, about.shape, about.seen.columns)
     kinds, seen = {_kind(query) for query in queries}, about.seen
     if kinds <= {"text", "path"} and about.kind == "image":
         return image_inputs(queries, about.shape, seen.white)
@@ -43,7 +43,7 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
     if kinds == {"mapping"} and (seen.features or seen.text is not None):
         return row_inputs(queries, seen, embed)
     if kinds == {"numbers"} and about.kind == "row" and seen.text is None:
-        return array_inputs(_rectangle(queries), about.shape, seen.features)
+        return array_inputs(_rectangle(queries), about.shape, seen.columns)
     raise L2DError(f"queries: {', '.join(sorted(kinds))}; this router sees {about.sees}")
 
 

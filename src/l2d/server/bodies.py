@@ -131,7 +131,7 @@ def read_row(numbers: list[float], about: RouterDescription) -> list[float]:
     if seen.text is not None:
         raise L2DError(f"features: must be a mapping by column; this router sees {about.sees}")
     if len(numbers) != about.shape[0]:
-        named = f" ({listed(seen.features)})" if seen.features else ""
+        named = f" ({listed(seen.columns)})" if seen.features else ""
         raise L2DError(f"features: expected {about.shape[0]} numbers{named}; got {len(numbers)}")
     return numbers
 

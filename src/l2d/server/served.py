@@ -98,7 +98,8 @@ def example_body(router: Router) -> dict[str, Any] | None:
         return {"text": text}
     if not seen.features:
         return {"features": [0.0] * router.description.shape[0]}
-    return {"features": {**dict.fromkeys(seen.features, 0.0), **({} if seen.text is None else {seen.text: text})}}
+    values = {name: seen.categories[name][0] if name in seen.categories else 0.0 for name in seen.features}
+    return {"features": {**values, **({} if seen.text is None else {seen.text: text})}}
 
 
 def example_query(router: Router) -> Any:

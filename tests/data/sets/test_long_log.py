@@ -238,7 +238,6 @@ def test_without_one_of_the_experts(tmp_path: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"price": [1, 1, 1, 1, ""]}, "column price: empty although correct is not, in 1 of 5 rows: 5 "),
         ({"correct": [1, 0, 7, 1, 1]}, "column correct: .* 1 of 5 rows: 3,"),
         ({"latency": [1, 1, 1, -1, 1]}, "column latency: negative in 1 of 5 rows: 4,"),
         ({"propensity": [1, 1, 1.5, 1, 1]}, "column propensity: .* 1 of 5 rows: 3,"),

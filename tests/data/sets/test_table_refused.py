@@ -29,15 +29,13 @@ CHANCES: Cells = {**GOOD, "propensity_a": [0.5] * 10, "propensity_b": [0.5] * 10
 
 # (cells, arguments, words of the message)
 BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
-    "n/a correctness": (with_cell("correct_a", 2, "n/a"), {}, ["column correct_a", ": 3,", "'n/a'"]),
+    "unknown correctness": (with_cell("correct_a", 2, "maybe"), {}, ["column correct_a", ": 3,", "'maybe'"]),
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", ": 10,", "'3'"]),
     "negative loss": ({**GOOD, "loss_c": [-1.0] * 10}, {}, ["column loss_c", "negative", "10 of 10", "1, 2, 3"]),
     "infinite loss": ({**GOOD, "loss_c": [0, "inf"] * 5}, {}, ["column loss_c", "not finite", ": 2, 4, 6, 8, 10,"]),
     "never asked": ({**GOOD, "loss_c": [""] * 10}, {}, ["column loss_c", "outcome"]),
     "two prices": ({**PRICED, "cost_usd_b": [0] * 10}, {}, ["price_b and cost_usd_b", "two prices of b"]),
-    "no price although asked": (
-        {**PRICED, **with_cell("correct_a", 2, ""), "price_a": [1] * 9 + [""]}, {}, ["column price_a", "correct_a", ": 10 "],
-    ),
+    "no price of an expert": ({**PRICED, "price_a": [""] * 9 + ["n/a"]}, {}, ["column price_a", "no price of a"]),
     "nearly a price": ({**GOOD, "price_per_call_a": [1] * 10}, {}, ["column price_per_call_a", "price_a"]),
     "negative price": ({**PRICED, "price_b": [0, -1] * 5}, {}, ["column price_b", "negative", ": 2, 4", "'-1'"]),
     "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b"]),
@@ -50,7 +48,11 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "a slip in a feature": (with_cell("y", 4, "0.5O"), {}, ["column y", "not a number", "features", "'0.5O'"]),
     "four slips": ({**GOOD, "half": [1, "one"] * 4 + [1, 1]}, {}, ["column half", "4 of 10 rows: 2, 4, 6, 8", "'one'"]),
     "mostly nothing": ({**GOOD, "seldom": ["NA", "-"] * 4 + [1, 2]}, {}, ["column seldom", "8 of 10", "'NA'"]),
-    "empty text": (with_cell("note", 1, "  "), {"text": "note"}, ["column note", "empty", ": 2 "]),
+    "no text": ({**GOOD, "note": ["", "  "] * 5}, {"text": "note"}, ["column note", "empty", "10 of 10"]),
+    "three faults": (
+        {**with_cell("correct_a", 2, "maybe"), "y": [""] + [1] * 9, "price_a": [-1] * 10, "price_b": [1] * 10}, {},
+        ["3 faults", "column correct_a", "column y", "column price_a"],
+    ),
     "images that are not there": (GOOD, {"image": "note"}, ["column note", "no such file", "'some text'"]),
     "no experts": (NO_OUTCOMES, {}, ["no experts", "correct_NAME", "id, x, y, note"]),
     "one expert": (without("correct_b"), {}, ["only one expert, a"]),

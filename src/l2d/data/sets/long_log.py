@@ -6,10 +6,19 @@ from dataclasses import replace
 import numpy as np
 
 from l2d.data.arrays import same_name
-from l2d.data.cells import YES_NO, cell_word, missing
-from l2d.data.sets.outcomes import ALSO_CALLED, LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, refuse_near
+from l2d.data.cells import cell_amount, cell_word, missing
+from l2d.data.sets.outcomes import (
+    ALSO_CALLED,
+    LATENCY,
+    MONEY,
+    OUTCOMES,
+    PROPENSITY,
+    check_answers,
+    near_names,
+    refuse_near,
+)
 from l2d.data.sheet import Sheet
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
 
 EXPERT, ID = "expert", "id"
@@ -61,21 +70,28 @@ def money_of_answers(sheet: Sheet) -> list[str]:
     return found
 
 
-def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: list[str]) -> Sheet:
+def widened(
+    sheet: Sheet, only: list[str] | None, named: list[str], first_of: list[str], merge: Sequence[Sequence[str]] = ()
+) -> Sheet:
     """only: the experts to use, by their names or their columns; None for all. named: columns that must not differ between the
     answers to one query; others that do belong to the answers and are left out. first_of: columns of which a query has the value of
-    its first answer."""
+    its first answer. merge: lists of names of one expert."""
     import pyarrow as pa
 
     columns = answer_columns(sheet)
-    experts = sheet.words(EXPERT)
+    experts = merged_names(sheet, merge)
     prefix = next(iter(columns.values()))
     used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
     names = list(dict.fromkeys(experts))
-    asked = list(dict.fromkeys(expert for expert, mine in zip(experts, used, strict=True) if mine))
-    known = [same_name(name) for name in asked]
-    twice = [name for name in asked if known.count(same_name(name)) > 1]
-    sheet.refuse(EXPERT, f"{' and '.join(twice)} differ only in capitals or spaces;", np.isin(experts, twice))
+    for alike in near_names([expert for expert, mine in zip(experts, used, strict=True) if mine]):
+        one = f"dataset.merge=[[{','.join(alike)}]]"
+        if len({*map(same_name, alike)}) < len(alike):
+            what = (
+                f"{' and '.join(sorted(alike, key=names.index))} differ only in capitals or signs (one expert: {one});"
+            )
+            sheet.refuse(EXPERT, what, np.isin(experts, alike))
+        else:
+            sheet.note(f"{' and '.join(alike)} count as {len(alike)} experts; if they are one: {one}")
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
     sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
@@ -91,12 +107,21 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
             mine = answered % len(names) == k
             rows[answered[mine] // len(names)] = np.flatnonzero(mine)
             wide[f"{prefix}{name}"] = cells.take(pa.array(rows, mask=rows < 0))
-            written[f"{prefix}{name}"] = column
+            written[f"{prefix}{name}"] = sheet.in_file(column)
     note = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
     if again := len(sheet) - len(answered):
         note += f"; left out {counted(again, 'row')} with an answer that came before"
     sheet.note(note)
-    return Sheet(sheet.path, wide, first, written)
+    return replace(sheet, columns=wide, rows=first, written={**sheet.written, **written}, made=tuple(written))
+
+
+def merged_names(sheet: Sheet, merge: Sequence[Sequence[str]]) -> list[str]:
+    """The expert of each row, without the space around its name. merge: of the names in each list, the first is meant."""
+    experts = sheet.words(EXPERT)
+    known = {name: names[0] for names in merge for name in names}
+    if absent := sorted(set(known) - {*experts, *known.values()}):
+        raise ParameterError("merge", unknown("expert", absent[0], dict.fromkeys(experts)), absent[0])
+    return [known.get(name, name) for name in experts]
 
 
 def _without_wrong_propensities(
@@ -134,11 +159,11 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     sheet, kept = _completed(sheet, number, columns), chosen[number]
     for column in [name for name in columns if name != "latency"]:
         words = sheet.words(column, gaps=True)
-        as_read = words if column in WORDS else [cell_word(YES_NO.get(word.lower(), word)) for word in words]
+        amounts = [np.nan if column in WORDS else cell_amount(word) for word in words]
+        as_read = [word if np.isnan(value) else cell_word(value) for word, value in zip(words, amounts, strict=True)]
         cells = np.array(as_read, dtype=object)
         differ = np.flatnonzero((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
-        first_pair = np.isin(rows, [differ[:1], kept[differ[:1]]])
-        sheet.refuse(column, "differs although id and expert are the same", first_pair)
+        sheet.refuse(column, "differs although id and expert are the same", np.isin(rows, [differ, kept[differ]]))
     return sheet, chosen
 
 
@@ -167,7 +192,7 @@ def _of_the_query(
         if name in first_of or name == ID:
             found.append(name)
         elif name not in named and name not in read and name.casefold() in AFTER:
-            later.append(name)
+            later += [] if name in sheet.written else [name]  # its role is known
         elif name in named or name not in read:
             row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, first[query])
             if row is not None and name in named:

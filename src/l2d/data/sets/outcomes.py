@@ -1,14 +1,16 @@
 """Reads a table's columns: the experts' outcomes, prices, latencies and propensities, and the classes of the labels."""
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from l2d.data.arrays import Answers, same_name
-from l2d.data.cells import cell_number, missing
+from l2d.data.arrays import same_name
+from l2d.data.cells import cell_number, says_dollars
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
@@ -17,6 +19,7 @@ Outcome = Literal["correct", "prediction", "loss"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
+MILLISECONDS = re.compile(r"(^|_)(ms|millis|milliseconds)(_|$)", re.IGNORECASE)
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
 ALSO_CALLED = {"correct": ("is_correct", "was_correct", "label_correct", "correctness")}
 OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)
@@ -35,7 +38,7 @@ class Expert:
 def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> list[Expert]:
     """The columns correct_NAME, prediction_NAME and loss_NAME of the file; or `columns`, which all hold `outcome`."""
     if columns is None:
-        made = sheet.written or sheet.names  # a log with a row per answer may have a column correct_answer of its own
+        made = sheet.made or sheet.names  # a log with a row per answer may have a column correct_answer of its own
         kinds = [(column, kind) for column in made for kind in OUTCOMES if column.startswith(f"{kind}_")]
     else:
         kinds = [(_outcome_column(sheet, name, outcome), outcome) for name in columns]
@@ -46,7 +49,8 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         needs = "a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or dataset.experts"
         log = f"a log the columns expert and {' or '.join(OUTCOMES)}"
-        raise L2DError(f"{sheet.path}: {found}; {needs}; {log}; there are {listed(sheet.names)}")
+        check = f"l2d check {sheet.path} says what it is"
+        raise L2DError(f"{sheet.path}: {found}; {needs}; {log}; there are {listed(sheet.names)}; {check}")
     if columns is None:
         _refuse_misspelt(sheet, experts)
     names = [same_name(expert.name) for expert in experts]
@@ -54,6 +58,14 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         problem = "two outcomes of one expert (capitals and spaces in names do not count); keep or rename one"
         raise L2DError(f"{sheet.path}: columns {' and '.join(twice)}: {problem}")
     return experts
+
+
+def near_names(names: Sequence[str]) -> list[list[str]]:
+    """Names that differ only in capitals, spaces and punctuation, together; the first is the one that occurs most often."""
+    alike: dict[str, Counter[str]] = {}
+    for name, count in Counter(names).items():
+        alike.setdefault(re.sub(r"[\W_]", "", name.casefold()), Counter())[name] = count
+    return [[name for name, _ in found.most_common()] for found in alike.values() if len(found) > 1]
 
 
 def _refuse_misspelt(sheet: Sheet, experts: list[Expert]) -> None:
@@ -74,7 +86,7 @@ def refuse_near(sheet: Sheet, word: str, end: str = "") -> None:
     close = [name for name in others if _is_near(word, name.removesuffix(end).casefold())]
     if close and f"{word}{end}" not in sheet.names:
         hint = f"did you mean {word}{end}? Rename it if it is something else"
-        raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}: {hint}")
+        sheet.fault(close[0], hint)
 
 
 def _is_near(word: str, name: str) -> bool:
@@ -89,7 +101,7 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
     """A column may be named in full (correct_gpt) or by its expert (gpt)."""
     if name not in sheet.columns and f"{outcome}_{name}" in sheet.columns:
         return f"{outcome}_{name}"
-    if sheet.written and name not in sheet.columns:  # a log with a row per answer
+    if sheet.made and name not in sheet.columns:  # a log with a row per answer
         known = [column.removeprefix(f"{outcome}_") for column in sheet.names if column.startswith(f"{outcome}_")]
         raise ParameterError("experts", unknown("expert", name, known), name)
     sheet.check_column("experts", name)
@@ -102,9 +114,7 @@ def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
     taken = {*found.values(), *(expert.column for expert in experts)}
     for column in (column for column in sheet.names if column.startswith(MONEY) and column not in taken):
         if near := [name for name in names if column.endswith(f"_{name}")]:
-            raise L2DError(
-                f"{sheet.path}: column {column}: looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}"
-            )
+            sheet.fault(column, f"looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}")
     return found
 
 
@@ -124,9 +134,10 @@ def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ..
 
 
 def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
-    """True if a price column says so by its name."""
+    """True if a price column says so, by its name or in its cells."""
     money = money_columns(sheet, experts).items()
-    return any("usd" in sheet.in_file(column).removesuffix(name) for name, column in money)
+    named = any("usd" in sheet.in_file(column).removesuffix(name).casefold() for name, column in money)
+    return named or any(says_dollars(sheet.columns[column]) for _, column in money)
 
 
 def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
@@ -135,40 +146,40 @@ def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
     outcome, *others = columns
     kind = columns[outcome].removesuffix("_")
     expert = Expert("", outcome, "loss" if kind == "loss" else "correct")
-    gaps = missing(sheet.columns[outcome]) if kind == "prediction" else np.isnan(_errors(sheet, expert, None))
+    if kind != "prediction":
+        _errors(sheet, expert, None)
     for column in others:
-        _amounts(sheet, column, outcome, gaps, columns[column])
+        _amounts(sheet, column, columns[column])
 
 
-def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> Answers:
-    """Outcomes are NaN where a cell is empty: the expert was not asked."""
-    import torch
-
+def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> dict[str, np.ndarray]:
+    """The parts of Answers, float64 [n, p]. Outcomes are NaN where a cell is empty: the expert was not asked."""
     errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
     for expert, column in zip(experts, errors.T, strict=True):
         if np.isnan(column).all():
-            where = f"{sheet.column} {sheet.in_file(expert.column)}"
-            raise L2DError(f"{sheet.path}: {where}: {expert.name} has no outcome; leave it out (dataset.experts)")
-    found: dict[str, np.ndarray] = {}
+            sheet.fault(expert.column, f"{expert.name} has no outcome; leave it out (dataset.experts)")
+    found: dict[str, np.ndarray] = {"errors": errors}
     for key, prefixes in BESIDE.items():
         columns = _columns_beside(sheet, experts, prefixes)
-        each = zip(experts, columns.values(), np.isnan(errors.T), strict=False)
-        amounts = [_amounts(sheet, column, one.column, gaps, prefixes[0]) for one, column, gaps in each]
+        amounts = [_amounts(sheet, column, prefixes[0]) for column in columns.values()]
         found |= {key: np.stack(amounts, axis=1)} if amounts else {}
+        for name, column, values in zip(columns, columns.values(), amounts, strict=True):
+            if prefixes == MONEY and np.isnan(values).all():
+                sheet.fault(column, f"no price of {name}; give some, or leave it out (dataset.experts)")
     asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
         del found["propensities"]
         if not asked.all():  # else none is needed
             why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
             sheet.note(f"propensities are estimated anew: {why}; fill them in to use yours")
-    return Answers(torch.from_numpy(errors), **{key: torch.from_numpy(values) for key, values in found.items()})
+    return found
 
 
-def _amounts(sheet: Sheet, column: str, outcome: str, gaps: np.ndarray, prefix: str) -> np.ndarray:
-    """float64 [n], none negative, NaN where a cell is empty. gaps [n]: where the outcome is too. prefix: how such columns begin."""
-    values = sheet.numbers(column, gaps=True)
-    lacking = np.isnan(values) & ~gaps & (prefix not in (LATENCY, PROPENSITY))
-    sheet.refuse(column, f"empty although {sheet.in_file(outcome)} is not,", lacking)
+def _amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:
+    """float64 [n], none negative, NaN where a cell is empty. prefix: how such columns begin. A name such as latency_ms says what
+    plain numbers are."""
+    milliseconds = prefix == LATENCY and column in sheet.written and MILLISECONDS.search(sheet.in_file(column))
+    values = sheet.numbers(column, gaps=True, plain=1e-3 if milliseconds else 1.0)
     sheet.refuse(column, "negative", values < 0)
     if prefix == PROPENSITY:
         sheet.refuse(column, "not above 0 and at most 1", (values <= 0) | (values > 1))

@@ -4,6 +4,7 @@ torch, so that a finished run is recognised at once."""
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from l2d.core.prices import PriceUnit
-from l2d.data.arrays import NO_OUTCOME, Arrays, Panel, Seen, divided, with_kept_propensities
-from l2d.data.cells import missing
+from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
-from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, answers_of, class_numbers, find_experts, in_dollars
-from l2d.data.sets.table_columns import Named, feature_columns, note_columns, roles_of, with_a_row_per_query
+from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
+from l2d.data.sets.table_columns import Named, note_columns, with_a_row_per_query, with_roles
+from l2d.data.sets.table_rows import TableRows, read_rows
 from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
-from l2d.utils.text import Z, counted, listed
+from l2d.utils.text import Z
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +40,7 @@ class Table(DatasetBase):
     no id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test split, the
     same for every seed, and rows with the same text stay on one side. split_by: a column of times, by which the last
     `test_fraction` of the rows are the test split. category: a column by which results are broken down; only:
-    the categories to keep.
+    the categories to keep. columns: {role: column}, for columns with other names. merge: in a log, lists of names of one expert.
     """
 
     def __init__(
@@ -59,9 +60,13 @@ class Table(DatasetBase):
         split: Name | None,
         split_by: Name | None,
         test_fraction: ProperShare,
+        columns: dict[str, Name] | None = None,
+        merge: list[list[Name]] | None = None,
     ) -> None:
         self.path = None if path is None else Path(path).expanduser()
-        self.named = Named(
+        self.named = Named.of(
+            {role: str(column) for role, column in (columns or {}).items()},
+            [_words(names) for names in merge or []],
             experts=_words(experts),
             outcome=outcome,
             features=_words(features),
@@ -93,7 +98,7 @@ class Table(DatasetBase):
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """The experts, from the file's header alone unless it is a log with a row per answer."""
-        header = read_header(self._file(data_dir))
+        header = with_roles(read_header(self._file(data_dir)), self.named)
         sheet = self._sheet(data_dir) if is_long(header.names) else header
         return [expert.name for expert in self._experts(sheet)]
 
@@ -104,32 +109,31 @@ class Table(DatasetBase):
             raise L2DError(f"{file}: changed since the run began; start it again")
         return arrays
 
+    def read(self, data_dir: Path) -> TableRows:
+        """The sheet has all faults of the cells; nothing is refused for them yet."""
+        return read_rows(read_sheet(self._file(data_dir), self.named.texts), self.named, self._experts)
+
     def _load(self, data_dir: Path) -> Arrays:
         import torch
 
         from l2d.data.inputs import sheet_inputs
         from l2d.data.splits import groups_of_equal_texts
 
-        named, sheet = self.named, self._sheet(data_dir)
-        experts = self._experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
-        whole = _kept_rows(sheet, named)
-        sheet = _asked_rows(whole, experts, named.experts is not None)
-        roles = roles_of(sheet, named, experts)
-        seen = Seen(tuple(feature_columns(sheet, named, roles)), named.text, named.image)
-        words = None if named.label is None else sheet.words(named.label)
-        numbers, num_classes = self._labels(sheet, words)
+        named, read = self.named, self.read(data_dir)
+        read.sheet.raise_faults()
+        sheet, experts, seen, texts = replace(read.sheet, faults=None), read.experts, read.seen, read.texts
+        numbers, num_classes = self._labels(sheet, read.words)
         labels = torch.from_numpy(numbers)
-        texts = None if named.text is None else sheet.texts(named.text)
         # A text that is the category repeats by its nature: its rows may be on both sides of a split.
         groups = None if texts is None or named.text == named.category else groups_of_equal_texts(texts)
         train, test, validation = _divided_rows(sheet, named, self.test_fraction, labels, groups)
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
-        panel = _panel(sheet, experts, words, some_left_out=len(sheet) < len(whole)) if experts else None
+        panel = _panel(read, inputs)
         if panel is not None and named.split_by is not None:
             _note_drift(sheet, panel.train.errors, train, test, experts)
-        note_columns(sheet, experts, named, roles, list(seen.features))
+        note_columns(sheet, experts, named, read.roles, list(seen.features))
         undivided = Arrays(
             inputs,
             labels,
@@ -154,7 +158,8 @@ class Table(DatasetBase):
         return self.path
 
     def _sheet(self, data_dir: Path) -> Sheet:
-        return with_a_row_per_query(read_sheet(self._file(data_dir), self.named.texts), self.named)
+        sheet = read_sheet(self._file(data_dir), self.named.texts)
+        return with_a_row_per_query(with_roles(sheet, self.named), self.named)
 
     def _experts(self, sheet: Sheet) -> list[Expert]:
         return find_experts(sheet, self.named.experts, self.named.outcome)
@@ -174,48 +179,42 @@ def _words(given: Any) -> Any:
     return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
 
 
-def _panel(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, some_left_out: bool) -> Panel:
-    """All rows as training rows. some_left_out: whether rows without an outcome were."""
-    answers = answers_of(sheet, experts, labels)
-    if some_left_out:
+def _panel(read: TableRows, inputs: Tensor) -> Panel | None:
+    """All rows as training rows. Where a price or a latency of an answer is empty, it has the one that a regression expects."""
+    import torch
+
+    if read.amounts is None:
+        return None
+    sheet, experts = read.sheet, read.experts
+    parts = {key: torch.from_numpy(values) for key, values in read.amounts.items()}
+    asked = ~parts["errors"].isnan()
+    for key in (key for key in ("prices", "latencies") if key in parts):
+        if lacking := int((asked & parts[key].isnan()).sum()):
+            sheet.note(f"{lacking:,} of {int(asked.sum()):,} {key} are empty; expected ones take their place")
+            parts[key] = torch.where(asked & parts[key].isnan(), _expected(inputs, parts[key]), parts[key])
+    answers = Answers(**parts)
+    if read.some_left_out:
         own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
         begins = (PROPENSITY, *(f"{outcome}_" for outcome in OUTCOMES))
-        others = any(name.startswith(begins) and name not in own for name in sheet.written or sheet.names)
-        answers, problem = with_kept_propensities(answers, others=others, each_asked=bool(sheet.written))
+        others = any(name.startswith(begins) and name not in own for name in sheet.made or sheet.names)
+        answers, problem = with_kept_propensities(answers, others=others, each_asked=bool(sheet.made))
         if problem:
             sheet.note(problem)
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     return Panel(tuple(expert.name for expert in experts), answers, answers[:0], unit=unit)
 
 
-def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
-    """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
-    if "id" in sheet.columns:
-        ids = [str(value) for value in sheet.columns["id"].to_pylist()]
-        repeated = ~np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
-        sheet.refuse("id", "an id that an earlier row has (rename the column if it is not an id)", repeated)
-    if named.category is None or named.only is None:
-        return sheet
-    sheet.check_column("category", named.category)
-    found = sheet.words(named.category)
-    if unknown := [name for name in named.only if name not in found]:
-        problem = f"no row has {named.category}={unknown[0]}; there are {listed(sorted(set(found)))}"
-        raise ParameterError("only", problem, unknown[0])
-    return sheet.take(np.array([category in named.only for category in found]))
+def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
+    """What a regression on the inputs expects, [n, p]."""
+    import torch
 
+    from l2d.core.ridge import fit_crossed, standardised
 
-def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
-    """Without the rows on which no expert was asked. chosen: whether the user chose the experts, so others may have been."""
-    if not experts:
-        return sheet
-    asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
-    if asked.all():
-        return sheet
-    if not asked.any():
-        raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
-    lacking = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
-    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {lacking}")
-    return sheet.take(asked)
+    rows = torch.arange(
+        len(inputs) if inputs.ndim == 2 and inputs.is_floating_point() else 0
+    )  # no other inputs are used
+    mean, std = map(torch.tensor, channel_statistics(inputs, rows) if len(rows) else ([], []))
+    return fit_crossed(standardised(inputs, mean, std), amounts)[1].clamp(min=0)
 
 
 def _row_ids(sheet: Sheet) -> np.ndarray:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from l2d.data.sets.long_log import EXPERT, answer_columns, is_long, widened
-from l2d.data.sets.outcomes import LATENCY, OF_AN_EXPERT, PROPENSITY, Expert, Outcome, money_columns
+from l2d.data.sets.long_log import EXPERT, ID, MONEY_WORDS, PREFIXES, answer_columns, is_long, widened
+from l2d.data.sets.outcomes import LATENCY, OF_AN_EXPERT, OUTCOMES, PROPENSITY, Expert, Outcome, money_columns
 from l2d.data.sheet import Sheet
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.text import counted, listed
+
+ROLES = (EXPERT, *OUTCOMES, "price", *PREFIXES, "time", ID)  # of dataset.columns: columns get these names
+KEYS = ("text", "image", "label", "category", "split")  # the same, for what has a key of its own
+MOST_CATEGORIES = 50  # of a column of words among the features
 
 GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
 # Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
 AFTERWARDS = (*OF_AN_EXPERT, "answer_", "probability_", "tokens_", "seconds_")
-ID = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
+IDS = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,24 @@ class Named:
     only: list[str] | None
     split: str | None
     split_by: str | None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    merge: Sequence[Sequence[str]] = ()
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str], merge: Sequence[Sequence[str]], **named: Any) -> Named:
+        """columns: {role: column}. Roles of queries are keys of their own; the others are names of columns."""
+        if wrong := next((role for role in columns if role not in (*ROLES, *KEYS)), None):
+            raise ParameterError(f"columns.{wrong}", unknown("role", wrong, (*ROLES, *KEYS)))
+        roles = {role: column for role, column in columns.items() if role in ROLES}
+        if twice := [column for column in roles.values() if [*roles.values()].count(column) > 1]:
+            raise ParameterError("columns", f"{twice[0]} has two roles", dict(columns))
+        for key, column in ((key, columns[key]) for key in KEYS if key in columns):
+            if named[key] not in (None, column):
+                raise ParameterError(key, f"columns.{key} is {column}; name it once", named[key])
+            named[key] = column
+        here = {column: role for role, column in roles.items()}
+        renamed = {key: here.get(column, column) for key, column in named.items() if isinstance(column, str)}
+        return cls(**{**named, **renamed}, columns=roles, merge=merge)
 
     def check(self, *, reads_text: bool) -> None:
         """Refuse keys that contradict each other. reads_text: whether the router does."""
@@ -67,9 +91,26 @@ class Named:
         return [] if self.split_by is None else [("split_by", self.split_by)]
 
 
+def with_roles(sheet: Sheet, named: Named) -> Sheet:
+    """The columns that the user gave a role are called by it. Other columns of that name are left out, and so are other outcomes or
+    prices of an answer."""
+    for role, column in named.columns.items():
+        sheet.check_column(f"columns.{role}", column)
+    families = [family for family in (OUTCOMES, MONEY_WORDS) if {*family} & {*named.columns}]
+    dropped = {*named.columns, *(name for family in families for name in family)} - {*named.columns.values()}
+    here = {column: role for role, column in named.columns.items()}
+    columns = {here.get(name, name): cells for name, cells in sheet.columns.items() if name not in dropped}
+    return replace(sheet, columns=columns, written={role: column for column, role in here.items() if role != column})
+
+
 def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
-    """The sheet itself, unless it is a log with a row per answer."""
+    """The sheet itself, unless it is a log with a row per answer. n/a and the like are empty cells in columns of numbers."""
+    sheet = sheet.without_nothing(_columns_of_numbers(sheet.names, named))
     if not is_long(sheet.names):
+        if named.merge:
+            raise ParameterError(
+                "merge", "is for logs with a row per answer; here, rename or remove columns", named.merge
+            )
         return sheet
     of_query = [*named.seen, *named.unseen]
     for key, column in [*of_query, *named.times]:
@@ -77,7 +118,25 @@ def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
         if column in (EXPERT, *answer_columns(sheet)):
             raise ParameterError(key, "belongs to the answers, and a router decides before there is one", column)
     columns, times = ([column for _, column in pairs] for pairs in (of_query, named.times))
-    return widened(sheet, named.experts, columns, times)
+    return widened(sheet, named.experts, columns, times, named.merge)
+
+
+def _columns_of_numbers(names: list[str], named: Named) -> list[str]:
+    """Outcomes, prices and the like of the experts; a prediction is a word."""
+    if is_long(names):
+        return [name for name in names if name in ("correct", "loss", *MONEY_WORDS, *PREFIXES)]
+    own = [] if named.outcome == "prediction" else named.experts or []
+    beside = [name for name in names if name.startswith(OF_AN_EXPERT) and not name.startswith("prediction_")]
+    return [name for name in names if name in own or name in beside]
+
+
+def categories_of(sheet: Sheet, features: list[str]) -> dict[str, tuple[str, ...]]:
+    """{feature: its values}, for columns of words with few values."""
+    values = {name: sorted({*sheet.words(name, gaps=True)} - {""}) for name in features if sheet.is_words(name)}
+    for name in [name for name in values if len(values[name]) > MOST_CATEGORIES]:
+        what = f"{len(values.pop(name)):,} different words; at most {MOST_CATEGORIES} can be a feature (or read it as dataset.text)"
+        sheet.fault(name, what)
+    return {name: tuple(found) for name, found in values.items()}
 
 
 def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str]:
@@ -90,7 +149,7 @@ def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str
         if column in roles:
             raise ParameterError(key, f"that column is {roles[column]} already", column)
         roles[column] = "the time" if key == "split_by" else f"the {key}"
-    return roles
+    return roles | {name: f"the {name}" for name in ("time", ID) if name in named.columns and name in sheet.columns}
 
 
 def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[str]:
@@ -109,7 +168,7 @@ def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[s
 def _free_features(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[str]:
     if not all(name.startswith(f"{named.outcome}_") for name in named.experts or []):
         raise ParameterError("features", "missing; name them: outcomes of experts not listed would be features")
-    others = [name for name in sheet.names if name not in roles and not ID.fullmatch(name)]
+    others = [name for name in sheet.names if name not in roles and not IDS.fullmatch(name)]
     free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
     if leaks := [name for name in free if name.lower() in GIVES_AWAY]:
         raise ParameterError("features", f"the router would see {leaks[0]}; say label={leaks[0]}, or list the features")
@@ -121,9 +180,14 @@ def note_columns(sheet: Sheet, experts: list[Expert], named: Named, roles: dict[
     inputs, prices = [*features, *named.texts], list(money_columns(sheet, experts).values())
     beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY))]
     paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))
-    rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.written)]
+    rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.made)]
     kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
     use = f"{counted(len(sheet), 'row')}; experts: {kinds}; the router sees: {listed(inputs, 60)}"
+    answers = [f"{role}: {column}" for role, column in named.columns.items() if role in (EXPERT, *OUTCOMES)]
+    queries = [
+        f"{role}: {sheet.in_file(name)}" for name, role in roles.items() if name not in (one.column for one in experts)
+    ]
+    use += "".join(f"; {told}" for told in (*answers, *queries))
     use += f"; not used: {listed(rest)}" if rest else ""
     use += f"; prices: {listed(paid)} (they count with cost=columns)" if paid else ""
     use += f"; beside the outcomes: {listed(others)}" if others else ""

@@ -74,7 +74,7 @@ class RouterDescription:
             prices=None if prices is None else tuple(prices),
             num_classes=content["num_classes"],
             shape=shape,
-            seen=Seen(**{**seen, "features": tuple(seen["features"])}),
+            seen=Seen.from_dict(seen),
             encoder=encoder,
             guard=Guard.from_dict(content["guard"]),
             factor=content["factor"],

@@ -1,0 +1,110 @@
+"""The rows of a table and what its columns mean, with all faults of its cells. Light: does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from l2d.data.arrays import NO_OUTCOME, Seen
+from l2d.data.cells import missing
+from l2d.data.sets.outcomes import Expert, amounts_of
+from l2d.data.sets.table_columns import (
+    Named,
+    categories_of,
+    feature_columns,
+    roles_of,
+    with_a_row_per_query,
+    with_roles,
+)
+from l2d.data.sheet import Sheet
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import counted, listed
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """A table as it was read. roles: of columns that a router must not see. words: the labels. amounts: the parts of Answers, if
+    there are experts. some_left_out: whether rows without an outcome were."""
+
+    sheet: Sheet
+    experts: list[Expert]
+    roles: dict[str, str]
+    seen: Seen
+    words: list[str] | None
+    texts: list[str] | None
+    amounts: dict[str, np.ndarray] | None
+    some_left_out: bool
+
+
+def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[Expert]]) -> TableRows:
+    """All faults of the cells are collected in its sheet. What leaves nothing to read is raised, with the faults so far."""
+    sheet = replace(sheet, faults={})
+    try:
+        return _read(with_roles(sheet, named), named, find_experts)
+    except L2DError as error:
+        if not sheet.faults:
+            raise
+        told = str(error.under("dataset") if isinstance(error, ParameterError) else error)
+        sheet.raise_faults(told.removeprefix(f"{sheet.path}: "))
+        raise
+
+
+def _read(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[Expert]]) -> TableRows:
+    sheet = with_a_row_per_query(sheet, named)
+    experts = find_experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
+    whole = _kept_rows(sheet, named)
+    asked = _asked_rows(whole, experts, named.experts is not None)
+    sheet = _with_text(asked, named.text)
+    roles = roles_of(sheet, named, experts)
+    features = feature_columns(sheet, named, roles)
+    seen = Seen(tuple(features), named.text, named.image, categories=categories_of(sheet, features))
+    words = None if named.label is None else sheet.words(named.label)
+    texts = None if named.text is None else sheet.texts(named.text)
+    amounts = amounts_of(sheet, experts, words) if experts else None
+    for column in (column for column in (named.category, named.split) if column is not None):
+        sheet.words(column)
+    for column in (name for name in features if name not in seen.categories):
+        sheet.numbers(column)
+    if named.split_by is not None:
+        sheet.times(named.split_by)
+    return TableRows(sheet, experts, roles, seen, words, texts, amounts, some_left_out=len(asked) < len(whole))
+
+
+def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
+    """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
+    if "id" in sheet.columns:
+        ids = [str(value) for value in sheet.columns["id"].to_pylist()]
+        repeated = ~np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
+        sheet.refuse("id", "an id that an earlier row has (rename the column if it is not an id)", repeated)
+    if named.category is None or named.only is None:
+        return sheet
+    sheet.check_column("category", named.category)
+    found = sheet.words(named.category)
+    if unknown := [name for name in named.only if name not in found]:
+        problem = f"no row has {named.category}={unknown[0]}; there are {listed(sorted(set(found)))}"
+        raise ParameterError("only", problem, unknown[0])
+    return sheet.take(np.array([category in named.only for category in found]))
+
+
+def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
+    """Without the rows on which no expert was asked. chosen: whether the user chose the experts, so others may have been."""
+    if not experts:
+        return sheet
+    asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
+    if asked.all():
+        return sheet
+    if not asked.any():
+        raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
+    lacking = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
+    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {lacking}")
+    return sheet.take(asked)
+
+
+def _with_text(sheet: Sheet, text: str | None) -> Sheet:
+    """Without the rows that a router cannot read."""
+    if text is None or text not in sheet.columns or not (empty := missing(sheet.columns[text])).any() or empty.all():
+        return sheet
+    sheet.note(f"left out {counted(int(empty.sum()), 'row')} without a text in {text}")
+    return sheet.take(~empty)
