@@ -79,7 +79,7 @@ def train_job(cfg: Any) -> None:
             metrics = train_and_judge(experiment, run)
         if metrics is not None and is_first_process():
             prices = Prices.of(experiment.plain)
-            alone = f"\n{format_table(metrics, prices)}\n\n{run.path}"
+            alone = f"\n{run.candidates}{format_table(metrics, prices)}\n\n{run.path}"
             say(f"{format_line(metrics, prices)}  {run.path}" if in_a_sweep() else alone)
         say_what_next(experiment, run)
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from l2d.methods.priced import CostRegression
+from l2d.networks.estimators.best import Best
 from l2d.networks.estimators.clusters import Clusters
 from l2d.networks.estimators.estimator import Estimator, FitRows
 from l2d.networks.estimators.linear import LabelClassifier, Ridge
@@ -12,7 +13,7 @@ from l2d.networks.estimators.lookup import Lookup
 from l2d.networks.estimators.mixture import Mixture
 from l2d.networks.estimators.neighbours import Neighbours
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.utils.parameters import Count
+from l2d.utils.parameters import Count, Positive
 
 
 class SimpleRouter(CostRegression):
@@ -31,9 +32,12 @@ class SimpleRouter(CostRegression):
     def own_network(self) -> EstimatorNetwork:
         return EstimatorNetwork(self.estimator())
 
-    def fit_rows(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> FitRows:
-        """costs: without prices that differ between rows, like those of every training split of a priced method."""
-        return FitRows(inputs, self.right(costs.double() - self.prices.double()), labels)
+    def fit_rows(self, inputs: Tensor, costs: Tensor, labels: Tensor, prices: Tensor) -> FitRows:
+        """costs: without prices that differ between rows, like those of every training split of a priced method. prices [p], or
+        [n, p] if they differ."""
+        mean = prices if prices.ndim == 1 else prices.nanmean(dim=0)
+        unit = float(self.most - self.least)
+        return FitRows(inputs, self.right(costs.double() - self.prices.double()), labels, mean / unit)
 
 
 class NearestNeighbours(SimpleRouter):
@@ -66,6 +70,17 @@ class LinearEstimates(SimpleRouter):
 
     def estimator(self) -> Estimator:
         return LabelClassifier() if self.classifies else Ridge()
+
+
+class Auto(SimpleRouter):
+    """The best of the others and of a small network, chosen by cross-validation within the training rows."""
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, seconds: Positive) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        self.seconds = seconds
+
+    def estimator(self) -> Estimator:
+        return Best(self.seconds)
 
 
 class Mix(LinearEstimates):

@@ -15,7 +15,7 @@ import yaml
 from l2d.config.identity import cell_path
 from l2d.core.results import RunMetrics, read_metrics
 from l2d.utils.errors import Busy, L2DError
-from l2d.utils.files import TEMPORARY, clear_folder, write_atomically, write_json, write_text
+from l2d.utils.files import CANDIDATES, TEMPORARY, clear_folder, write_atomically, write_json, write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +62,12 @@ class RunFolder:
 
     def metrics(self) -> RunMetrics:
         return read_metrics(self.path / "metrics.json")
+
+    @property
+    def candidates(self) -> str:
+        """The table of what method=auto compared, and an empty line; empty for other methods."""
+        file = self.path / CANDIDATES
+        return f"{file.read_text(encoding='utf-8')}\n" if file.exists() else ""
 
     def timing(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.path / "timing.json").read_text(encoding="utf-8"))

@@ -13,6 +13,8 @@ import filelock
 
 TEMPORARY = ".tmp"
 
+CANDIDATES = "candidates.txt"  # in a run's folder: what method=auto compared
+
 
 @contextmanager
 def alone(lock_file: Path, waiting: str) -> Iterator[None]:

@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -17,17 +18,18 @@ from l2d.utils.seeding import derive_seed
 @dataclass(frozen=True)
 class FitRows:
     """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1, NaN where it was not asked. labels int [n], −1 where
-    unknown."""
+    unknown. prices [p]: mean prices in units of `right`; None: all 0."""
 
     inputs: Tensor
     right: Tensor
     labels: Tensor
+    prices: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def take(self, positions: Tensor) -> "FitRows":
-        return FitRows(self.inputs[positions], self.right[positions], self.labels[positions])
+        return replace(self, inputs=self.inputs[positions], right=self.right[positions], labels=self.labels[positions])
 
 
 def shuffled(n: int, what: str) -> Tensor:
@@ -45,6 +47,9 @@ class Estimator(nn.Module):
 
     def fit(self, rows: FitRows) -> None:
         raise NotImplementedError
+
+    def keep(self, folder: Path) -> None:
+        """Write what a reader of the run may want to know of the fit, if anything, into its folder."""
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:  # noqa: ARG002 (for estimators that can)
         """One more expert, from how right it was on some rows [n, F], [n]. What is known of the others stays."""

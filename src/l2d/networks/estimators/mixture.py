@@ -23,7 +23,10 @@ class Mixture(Estimator):
         self.register_buffer("weights", torch.zeros(len(kinds)))
 
     def fit(self, rows: FitRows) -> None:
-        self.weights = relative_weights(left_out_estimates(self.kinds, rows), rows.right)
+        self.fit_members(rows, relative_weights(left_out_estimates(self.kinds, rows), rows.right))
+
+    def fit_members(self, rows: FitRows, weights: Tensor) -> None:
+        self.weights = weights
         for member in self.members:
             assert isinstance(member, Estimator)
             member.fit(rows)

@@ -1,6 +1,7 @@
 """An estimator in the place of a network that is trained."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ class EstimatorNetwork(Network):
     def fit(self, rows: FitRows) -> None:
         with torch.no_grad():
             self.estimator.fit(replace(rows, inputs=rows.inputs.flatten(1)))
+
+    def keep(self, folder: Path) -> None:
+        self.estimator.keep(folder)
 
     def check_inputs(self, inputs: Tensor) -> None:
         if input_kind(inputs) == "tokens":

@@ -1,0 +1,137 @@
+"""The best of several estimators, chosen by cross-validation within the training rows."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from l2d.networks.estimators.clusters import Clusters
+from l2d.networks.estimators.estimator import Estimator, FitRows, shuffled, simplest, squared
+from l2d.networks.estimators.linear import LabelClassifier, Ridge
+from l2d.networks.estimators.lookup import Lookup
+from l2d.networks.estimators.mixture import Mixture, left_out_estimates, relative_weights
+from l2d.networks.estimators.neighbours import Neighbours
+from l2d.networks.estimators.perceptron import Perceptron
+from l2d.utils.errors import ParameterError
+from l2d.utils.files import CANDIDATES, write_text
+from l2d.utils.text import aligned
+
+FITS = 6  # that share the time: five folds and the final router
+CHOOSING = 4_000  # rows at most, to choose on
+# By the names of the methods, the simplest first.
+SINGLE: dict[str, type[Estimator]] = {
+    "category_table": Lookup,
+    "clusters": Clusters,
+    "linear": Ridge,
+    "linear_plugin": LabelClassifier,
+    "knn": Neighbours,
+}
+MIXED = {"mix": ("linear", "knn"), "mix by label": ("linear", "linear_plugin", "knn")}
+NETWORK = "network"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate: its mean loss on rows that it did not see, the standard error of the difference to the least, both None if it
+    was not tried, for `why`."""
+
+    name: str
+    loss: float | None
+    more: float | None = None
+    error: float | None = None
+    why: str = ""
+
+
+class Best(Estimator):
+    """The simplest candidate whose loss is within one standard error of the least. The loss is what the decisions cost at the
+    listed prices; of rows on which some experts were not asked, the squared error of the estimates. Candidates that begin after
+    `seconds`/FITS are left out."""
+
+    chosen: Tensor
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds, self.tried, self.by_cost = seconds, list[Tried](), True
+        mixed = {name: Mixture([SINGLE[one] for one in parts]) for name, parts in MIXED.items()}
+        self.names = [*SINGLE, *MIXED, NETWORK]
+        self.members = nn.ModuleList([*(kind() for kind in SINGLE.values()), *mixed.values(), Perceptron()])
+        self.register_buffer("chosen", torch.tensor(0))
+
+    def fit(self, rows: FitRows) -> None:
+        some = rows if len(rows) <= CHOOSING else rows.take(shuffled(len(rows), "choosing")[:CHOOSING])
+        estimates, why = self.left_out(some)
+        weights = {}
+        for name, parts in MIXED.items():
+            if all(part in estimates for part in parts):
+                together = torch.stack([estimates[part] for part in parts])
+                weights[name] = relative_weights(together, some.right)
+                estimates[name] = torch.einsum("m,mnp->np", weights[name], together)
+        self.by_cost = not bool(some.right.isnan().any())
+        losses = {name: losses_of(estimates[name], some) for name in self.names if name in estimates}
+        best = simplest(losses)
+        self.tried = tried(losses, why)
+        self.chosen = torch.tensor(self.names.index(best))
+        member = self.members[int(self.chosen)]
+        if isinstance(member, Mixture):
+            member.fit_members(rows, weights[best])
+        else:
+            assert isinstance(member, Estimator)
+            member.fit(rows)
+
+    def left_out(self, rows: FitRows) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The estimates of each single candidate for rows that it was not fitted to, and why others have none."""
+        begun, found, why = time.monotonic(), dict[str, Tensor](), dict[str, str]()
+        for name, kind in {**SINGLE, NETWORK: Perceptron}.items():
+            if found and time.monotonic() - begun > self.seconds / FITS:
+                why[name] = "no time left"
+                continue
+            try:
+                [found[name]] = left_out_estimates([kind], rows)
+            except ParameterError as error:
+                why[name] = error.problem
+        return found, why
+
+    def keep(self, folder: Path) -> None:
+        best, rows = self.names[int(self.chosen)], []
+        for one in self.tried:
+            difference = "" if one.more is None else f"{one.more:+.4f} ± {one.error:.4f}"
+            rows.append([one.name, one.why if one.loss is None else f"{one.loss:.4f}", difference])
+            rows[-1].append("chosen" if one.name == best else "")
+        head = ["candidate", "cost" if self.by_cost else "squared error", "more than the least", ""]
+        write_text(folder / CANDIDATES, aligned(head, rows) + "\n")
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        member = self.members[int(self.chosen)]
+        assert isinstance(member, Estimator)
+        member.add_expert(inputs, right)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.members[int(self.chosen)](inputs)
+        return found
+
+
+def losses_of(estimates: Tensor, rows: FitRows) -> Tensor:
+    """[n, p] -> [n]"""
+    right = rows.right.to(estimates)
+    if right.isnan().any():
+        return squared(estimates, right)
+    prices = 0 if rows.prices is None else rows.prices.to(estimates)
+    costs, expected = (1 - values + prices for values in (right, estimates))
+    return costs.gather(1, expected.argmin(dim=1, keepdim=True))[:, 0]
+
+
+def tried(losses: Mapping[str, Tensor], why: Mapping[str, str]) -> list[Tried]:
+    """The best first; those that were not tried last."""
+    least = min(losses.values(), key=lambda one: float(one.mean()))
+    found = []
+    for name, one in losses.items():
+        more = one - least
+        error = float(more.std()) / len(more) ** 0.5 if len(more) > 1 else 0.0
+        found.append(Tried(name, float(one.mean()), float(more.mean()), error))
+    return [
+        *sorted(found, key=lambda one: one.loss or 0.0),
+        *(Tried(name, None, why=text) for name, text in why.items()),
+    ]
