@@ -19,7 +19,7 @@ from l2d.commands.route import choices_csv, choices_summary, load_router, main, 
 from l2d.core.guard import Guard
 from l2d.core.prices import Prices
 from l2d.data.text.encoders import Hashed
-from l2d.router.choices import Choice
+from l2d.router.choices import UNREAD, Choice
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import FILE, HELD_OUT, read_weights, write_weights
 from l2d.utils.errors import L2DError
@@ -67,6 +67,28 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
     for name in "abc":
         assert f"{experts.count(name)} to {name}" in told.err
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
+
+
+def test_queries_without_a_text_are_counted(
+    texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, {"prompt": [PROMPTS[0], "", " ", PROMPTS[1]]})
+    main([str(texts.path), "--file", str(file)])
+    told, best = capsys.readouterr(), Router.load(texts.path).description.guard.best
+    rows = read(told.out)
+    assert [row["decided_by"] for row in rows] == ["router", "unreadable", "unreadable", "router"]
+    assert {row["expert"] for row in rows[1:3]} == {"abc"[best]}
+    assert [row["posterior_a"] != "" for row in rows] == [True, False, False, True]
+    assert "2 of 4" in told.err
+    main([str(texts.path), "--text", ""])
+    assert read(capsys.readouterr().out)[0]["decided_by"] == "unreadable"
+
+
+def test_means_are_of_the_queries_that_were_read() -> None:
+    """Prices .1, .3 and errors .4, .2 of two, nothing of the third."""
+    prices, errors = {"a": 0.1, "b": 0.3}, {"a": 0.4, "b": 0.2}
+    chosen = [Choice(name, None, None, expected_prices=prices, expected_errors=errors) for name in "ab"]
+    assert summary([*chosen, Choice("a", None, None, guard=UNREAD)], "ab") == ["3", "2", "1", "0.2", "0.3000"]
 
 
 def summary(choices: list[Choice], experts: str, point: Any = None, **prices: Any) -> list[str]:

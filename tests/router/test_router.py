@@ -1,6 +1,7 @@
 """A trained router, asked again: what the run itself decided on its test rows is the reference."""
 
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -26,7 +27,7 @@ from l2d.methods.method import Method
 from l2d.methods.priced import Priced
 from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.router.trained import allowed_experts, has_budget, takes_prices
+from l2d.router.trained import allowed_experts, has_budget, inputs_of, takes_prices
 from l2d.runs.artifact.exported import FILE, RouterDescription, read_weights, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, held_out
@@ -645,7 +646,6 @@ BAD_QUERIES: list[tuple[str, Any, str]] = [
 BAD_FILES: list[tuple[str, Cells, str]] = [
     ("features", {"x": [1], "y": [1]}, "flag"),
     ("features", {"x": [1, ""], "y": [1, 2], "flag": [0, 1]}, "column x: "),
-    ("texts", {"prompt": ["why", " "]}, "column prompt: "),
     ("digits", {"x": [1]}, "8×8×1"),
 ]
 
@@ -661,6 +661,32 @@ def test_bad_queries_and_files(request: pytest.FixtureRequest, tmp_path: Path) -
         file = write(tmp_path, cells)
         with pytest.raises(L2DError, match=f"^{re.escape(str(file))}: .*{said}"):
             routers[name].route_file(file)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_query_without_a_text_goes_to_the_guards_expert(texts: Ran, tmp_path: Path, raw: bool) -> None:
+    """Whatever it would say of the others, which are decided as if it were not there."""
+    router = Router.load(texts.path, raw=raw)
+    for best in range(3):
+        guard = replace(ASKED, best=best)
+        router = replace(router, description=replace(router.description, guard=guard))
+        asked = [texts.queries[0], " \n", texts.queries[1], ""]
+        found = router.route(asked)
+        assert [choice.unread for choice in found] == [False, True, False, True]
+        assert found[::2] == router.route(texts.queries[:2])
+        gone = found[1]
+        assert gone == found[3]
+        assert gone.expert == gone.ranking[0] == router.experts[best]
+        assert {*gone.ranking} == {*router.experts}
+        assert (gone.posterior, gone.expected_costs, gone.expected_errors) == (None, None, None)
+        assert router.decide(asked).tolist() == [router.experts.index(choice.expert) for choice in found]
+        for others in ([None, "why"], [math.nan, "why"], [{"prompt": None}, {"prompt": "why"}], np.array(["", "why"])):
+            assert [choice.unread for choice in router.route(others)] == [True, False]
+        for name in ("queries.csv", "queries.parquet"):
+            assert router.route_file(write(tmp_path, {"prompt": asked, "row": [1, 2, 3, 4]}, name)) == found
+    assert [choice.unread for choice in router.route([""])] == [True]
+    with pytest.raises(L2DError, match="query 1"):
+        inputs_of(router, [""])
 
 
 def test_ids_come_back_with_the_choices(texts: Ran, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import contextlib
 import io
 import json
 import random
+import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -134,9 +136,34 @@ def test_messages() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "image_url"}, {"type": "text", "text": "two"}]
     turns: list[Any] = [("user", "first"), ("user", parts), ("assistant", "x")]
     assert last_question([{"role": role, "content": content} for role, content in turns]) == "one\ntwo"
-    for wrong in ([{"role": "system", "content": "x"}], [{"role": "user", "content": ""}], [{"role": "user"}]):
-        with pytest.raises(L2DError, match=r"^messages: "):
-            last_question(wrong)
+    picture = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+    for message in ({"role": "system", "content": "x"}, {"role": "user"}, {"role": "user", "content": picture}):
+        assert last_question([message]) == ""
+    assert last_question([{"role": "user", "content": "first"}, {"role": "user", "content": picture}]) == ""
+
+
+@pytest.mark.parametrize("explore", [0.0, 0.6])
+def test_a_query_without_a_text_gets_the_guards_expert(run: Untrained, tmp_path: Path, explore: float) -> None:
+    """With its propensity: 1, or 0.4 + 0.6/3 = 0.6. Its inputs are not kept, so nobody learns from them."""
+    service = make_service(run.path, tmp_path / "log.sqlite", keep="text", explore=explore)
+    best = service.current.router.experts[service.current.router.description.guard.best]
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    inputs = [{"text": " "}, {"messages": [picture]}, {"features": {"prompt": ""}}, {"text": PROMPTS[0]}]
+    with asking(service) as client:
+        found = client.post("/v1/route", json={"inputs": inputs * 20}).json()["decisions"]
+        preview = client.post("/v1/preview", json={"text": ""}).json()
+    assert (preview["expert"], preview["guard"].partition(":")[0]) == (best, "unreadable")
+    unread, others = [one for k, one in enumerate(found) if k % 4 < 3], found[3::4]
+    assert {one["decided_by"] for one in others} == {"router", "explore"} if explore else {"router"}
+    assert all(one["ranking"][0]["expert"] == best for one in unread)
+    kept = [one for one in unread if one["decided_by"] == "unreadable"]
+    assert {one["expert"] for one in kept} == {best}
+    assert {round(one["propensity"], 6) for one in kept} == {0.6 if explore else 1.0}
+    assert (len(kept) < len(unread)) == bool(explore)
+    with contextlib.closing(sqlite3.connect(tmp_path / "log.sqlite")) as log:
+        rows = dict(log.execute("SELECT id, text FROM decisions").fetchall())
+    assert {rows[one["decision_id"]] for one in unread} == {None}
+    assert {rows[one["decision_id"]] for one in others} == {PROMPTS[0]}
 
 
 def test_long_texts_lose_their_middle() -> None:
@@ -148,7 +175,6 @@ def test_long_texts_lose_their_middle() -> None:
 
 def test_bad_input(client: TestClient) -> None:
     for body, status, said in (
-        ({"text": ""}, 422, "empty"),
         ({"txt": "a"}, 422, "txt"),
         ({}, 422, "no query"),
         ([], 422, "the body"),
@@ -180,7 +206,7 @@ def test_bad_input(client: TestClient) -> None:
 def test_one_bad_request_harms_no_other(run: Untrained) -> None:
     """Although they share a pass."""
     router = lively_router(run.path)
-    good, bad = AskedTogether(router, PROMPTS[:2]), AskedTogether(router, [""])
+    good, bad = AskedTogether(router, PROMPTS[:2]), AskedTogether(router, ["\ud800"])
     first, second, third = decide_together([good, bad, good])
     assert isinstance(second, L2DError)
     for found in (first, third):

@@ -5,6 +5,7 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from tests.router.finished import Untrained, untrained
 from tests.server import helpers
 from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
+from l2d.data.arrays import Seen
 from l2d.logs.decision import Decision
 from l2d.router.router import Router
+from l2d.router.trained import inputs_of
 from l2d.server.boundary import described
 from l2d.server.gateway import AllFailed, ChatAnswer, Gateway, choices_of, read_line
+from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
@@ -250,7 +254,6 @@ def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream]) -> N
         ({"model": "l2d", "messages": []}, 422, "messages"),
         ({"model": "l2d", "messages": [3]}, 422, "messages.0"),
         ({"model": "l2d", "messages": MESSAGES * 10_000}, 422, "at most 2000"),
-        ({"model": "l2d", "messages": [{"role": "system", "content": "x"}]}, 422, "user"),
         ({"model": "x" * 5_000_000, "messages": MESSAGES}, 404, "unknown model"),
         (b'{"model": "\\ud800", "messages": [{"role": "user"}]}', 404, "unknown model"),
     ):
@@ -261,10 +264,59 @@ def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream]) -> N
     assert not any(server.seen for server in servers.values())
 
 
-def test_a_router_that_sees_no_text_cannot_route_chats(upstreams: dict[str, Upstream], tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [[{"type": "image_url", "image_url": {"url": "data:,"}}], None, " "])
+def test_a_message_without_a_text_goes_to_the_guards_expert(
+    client: TestClient, service: RouterService, servers: dict[str, FakeUpstream], content: Any
+) -> None:
+    body = {"model": "l2d", "messages": [{"role": "user", "content": content}]}
+    found = client.post("/v1/chat/completions", json=body)
+    best = service.current.router.experts[service.current.router.description.guard.best]
+    assert (found.status_code, found.headers["x-l2d-expert"]) == (200, best)
+    assert found.headers["x-l2d-decided-by"] == "unreadable"
+    [row] = logged(service)
+    assert (row["expert"], row["decided_by"], row["propensity"], row["features"]) == (best, "unreadable", 1.0, None)
+    assert servers[best].seen[0][0]["messages"] == body["messages"]
+
+
+@pytest.mark.parametrize("overrides", [("dataset.text=prompt", "dataset.features=[x,y]"), ("dataset.features=[x,y]",)])
+def test_features_come_from_metadata_or_a_header(
+    upstreams: dict[str, Upstream], tmp_path: Path, overrides: tuple[str, ...], servers: dict[str, FakeUpstream]
+) -> None:
+    """As numbers or, as OpenAI's metadata are, as texts; the header counts more. Unread features are passed over."""
+    run, header = untrained(tmp_path, *overrides), {"x-l2d-features": '{"x": 2.5}'}
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)
+    metadata = {"x": "9", "y": "-1.5", "user": "Anna"}
+    row = {"x": 2.5, "y": -1.5, "prompt": MESSAGES[-1]["content"]}
+    with asking(service) as client:
+        assert "l2d" in [model["id"] for model in client.get("/v1/models").json()["data"]]
+        post = partial(client.post, "/v1/chat/completions")
+        assert post(json={**CHAT, "metadata": metadata}, headers=header).status_code == 200
+        assert post(json={**CHAT, "metadata": {**metadata, "x": 2.5}}).status_code == 200
+        whole = {"x-l2d-features": '{"x": 2.5, "y": -1.5}'}
+        assert post(json=CHAT, headers=whole).status_code == 200
+        for wrong, headers, said in (
+            ({}, {}, "no x, y"),
+            ({"y": 1}, {}, "no x;"),
+            ({"x": "much", "y": 1}, {}, "column x"),
+            (metadata, {"x-l2d-features": "[1]"}, "x-l2d-features"),
+        ):
+            found = post(json={**CHAT, "metadata": wrong}, headers=headers)
+            assert (found.status_code, said in message_of(found)) == (422, True), found.text
+        rows = logged(service)
+    expected = inputs_of(service.current.router, [row])[0].numpy().tobytes()
+    assert [one["features"] for one in rows] == [expected] * 3
+    seen = [body for server in servers.values() for body, _ in server.seen]
+    assert {json.dumps(body.get("metadata")) for body in seen} >= {json.dumps(metadata), "null"}
+
+
+def test_a_router_of_unnamed_numbers_cannot_route_chats(upstreams: dict[str, Upstream], tmp_path: Path) -> None:
     """But it can pass them on."""
     run = untrained(tmp_path)
-    with asking(make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)) as client:
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)
+    router = service.current.router
+    unnamed = replace(router, description=replace(router.description, seen=Seen()))
+    service.current = ServedRun(unnamed, service.current.name)
+    with asking(service) as client:
         assert "messages" in message_of(client.post("/v1/chat/completions", json=CHAT))
         assert client.post("/v1/chat/completions", json={**CHAT, "model": "a"}).status_code == 200
         assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [*EXPERTS]

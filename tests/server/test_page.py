@@ -169,9 +169,21 @@ def check_hour(address: Path | str) -> None:
     zeros, nothing = [0] * 11, [None] * 11
     assert [one["name"] for one in found["experts"]] == ["c", "a", "b", "gone"]
     by_name = {one.pop("name"): one for one in found["experts"]}
-    assert by_name["c"] == {"choices": [0, *zeros], "spend": [None, *nothing], "outcomes": 0, "mean_error": None}
-    assert by_name["a"] == {"choices": [2, *zeros], "spend": [1.0, *nothing], "outcomes": 2, "mean_error": 0.25}
-    b = {"choices": [1, *zeros[1:], 1], "spend": [2.0, *nothing], "outcomes": 1, "mean_error": 0.75}
+    assert by_name["c"] == {
+        "choices": [0, *zeros],
+        "spend": [None, *nothing],
+        "priced": 0,
+        "outcomes": 0,
+        "mean_error": None,
+    }
+    assert by_name["a"] == {
+        "choices": [2, *zeros],
+        "spend": [1.0, *nothing],
+        "priced": 2,
+        "outcomes": 2,
+        "mean_error": 0.25,
+    }
+    b = {"choices": [1, *zeros[1:], 1], "spend": [2.0, *nothing], "priced": 1, "outcomes": 1, "mean_error": 0.75}
     assert by_name["b"] == b
     assert (by_name["gone"]["choices"][6], by_name["gone"]["spend"][6]) == (1, 8.0)
 

@@ -28,6 +28,7 @@ needs that encoder.) Nothing in RUN can run code: only classes of l2d are built,
 EPILOG = """the CSV has a line per query. First come all columns of --file, except those that have a name from below; then
   row                  the query's number, from 1; in a file, 1 is the first row below the header
   expert               the chosen expert
+  decided_by           router, or unreadable: a query without a text goes to the best single expert. Only if there are some
   expected_price       of the chosen expert, in the unit of the prices in training; with cost.latency_price, latency included
   expected_error       of the chosen expert
 and, for each expert,
@@ -184,28 +185,36 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
     chosen = {"expected_price": chosen_prices(choices), "expected_error": chosen_errors(choices)}
     chosen = {name: values for name, values in chosen.items() if values}
-    header = ["row", "expert", *chosen, *names]
+    by = ["decided_by"] if any(choice.unread for choice in choices) else []
+    header = ["row", "expert", *by, *chosen, *names]
     kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
     kept = {name: cells for name, cells in kept.items() if name not in header}
     writer.writerow([*kept, *header])
     for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True), start=1):
         given = [cells[place - 1] for cells in kept.values()]
-        own = [f"{values[place - 1]:.6g}" for values in chosen.values()]
+        known = [values[place - 1] for values in chosen.values()]
+        own = ["unreadable" if choice.unread else "router"] if by else []
+        own += ["" if value is None else f"{value:.6g}" for value in known]
         cells = [f"{values[name]:.6g}" if values else "" for values in found for name in experts]
         writer.writerow([*given, place, choice.expert, *own, *cells])
     return content.getvalue()
 
 
-def chosen_prices(choices: "Sequence[Choice]") -> list[float]:
-    """The expected prices of the chosen experts; empty if they are not known, or if all are 0."""
-    found = [choice.expected_prices[choice.expert] for choice in choices if choice.expected_prices is not None]
-    return found if len(found) == len(choices) and any(found) else []
+def chosen_prices(choices: "Sequence[Choice]") -> list[float | None]:
+    """The expected prices of the chosen experts, None for a query that was not read; empty if none is known, or if all are 0."""
+    found = [(choice.expected_prices or {}).get(choice.expert) for choice in choices]
+    return found if any(found) else []
 
 
-def chosen_errors(choices: "Sequence[Choice]") -> list[float]:
-    """The expected errors of the chosen experts; empty if they are not known."""
-    found = [choice.expected_errors[choice.expert] for choice in choices if choice.expected_errors is not None]
-    return found if len(found) == len(choices) else []
+def chosen_errors(choices: "Sequence[Choice]") -> list[float | None]:
+    """The expected errors of the chosen experts, None for a query that was not read; empty if none is known."""
+    found = [(choice.expected_errors or {}).get(choice.expert) for choice in choices]
+    return found if any(value is not None for value in found) else []
+
+
+def mean_of(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known)
 
 
 def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
@@ -213,12 +222,12 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     counts, n = Counter(choice.expert for choice in choices), len(choices)
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
     if paid := chosen_prices(choices):
-        price = sum(paid) / n
+        price = mean_of(paid)
         where = "" if router.operating_point is None else " (the expected spend is an estimate from the training rows)"
         said.append(f"expected {router.prices.mean_price} of these {router.prices.short(price)}{where}")
         # An optimist's word: of several estimates the router takes the least.
         if (expected := chosen_errors(choices)) and router.operating_point is None:
-            error = sum(expected) / n
+            error = mean_of(expected)
             whole = router.prices.loss(error, price)
             loss = "" if whole is None else f" (with the price {router.prices.money(whole)} a query)"
             said.append(f"error by the router's own estimates {error:.4f}{loss}")
@@ -234,6 +243,12 @@ def main(arguments: list[str]) -> None:
         choices = ask_router(router, options)
         if router.encoder is not None and router.encoder.note is not None:
             print(router.encoder.note, file=sys.stderr)
+        if unread := sum(choice.unread for choice in choices):
+            best = router.experts[router.description.guard.best]
+            print(
+                f"{unread:,} of {len(choices):,} queries have no text: to {best}, the best single expert",
+                file=sys.stderr,
+            )
         columns = {} if options.file is None else columns_of(options.file)
         content = choices_csv(choices, router.experts, columns)
         if options.out is None:

@@ -16,19 +16,21 @@ SECONDS, STEPS = 300, 12
 # An id begins with the time and has an index; the column time has none.
 COUNTED = """
 SELECT coalesce(d.served, d.expert), CASE WHEN d.served IS NULL THEN d.decided_by ELSE 'fallback' END, count(*),
-       sum(coalesce(o.price, d.price)), count(o.decision_id),
+       sum(coalesce(o.price, d.price)), count(coalesce(o.price, d.price)), count(o.decision_id),
        sum(coalesce(o.loss, 1 - o.correct))
 FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >= ? AND d.id < ? GROUP BY 1, 2
 """
 
 
 class CountedDecisions(NamedTuple):
-    """A row of COUNTED. spend: None if no price is known. wrong: the sum of the errors, None without outcomes."""
+    """A row of COUNTED. spend: None if no price is known. priced: how many have a known price. wrong: the sum of the errors, None
+    without outcomes."""
 
     expert: str
     by: str
     decisions: int
     spend: float | None
+    priced: int
     outcomes: int
     wrong: float | None
 
@@ -70,13 +72,14 @@ def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> d
 
 
 def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
-    """The sums of one expert. spend: None in steps without a known price. mean_error: of the decisions that have an outcome."""
+    """The sums of one expert. spend: of the decisions whose price is known, `priced` in all; None in steps without any. mean_error: of the decisions that have an outcome."""
     outcomes = sum(one.outcomes for step in steps for one in step)
     wrong = sum(one.wrong for step in steps for one in step if one.wrong is not None)
     paid = [[one.spend for one in step if one.spend is not None] for step in steps]
     return {
         "choices": [sum(one.decisions for one in step) for step in steps],
         "spend": [six_digits(sum(known)) if known else None for known in paid],
+        "priced": sum(one.priced for step in steps for one in step),
         "outcomes": outcomes,
         "mean_error": six_digits(wrong / outcomes) if outcomes else None,
     }

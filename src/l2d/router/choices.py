@@ -8,15 +8,17 @@ from torch import Tensor
 
 from l2d.router.trained import TrainedRouter, active_guard, decide_outputs
 
+UNREAD = "unreadable: without a text, the query goes to the best single expert"
+
 
 @dataclass(frozen=True)
 class Choice:
     """The expert for one query; p̂ and expected cost of each expert by name, None if the method does not estimate them. The cost is
     error plus price, which counts times the factor of a budget. id: of the row, if its file has an id column. guard: how the guard
-    changed this choice, None if it did not. ranking: all experts, the chosen one first, the others as the router prefers them.
-    expected_prices: by name, in the unit of the prices in training; None if the router learned them together with the errors.
-    expected_errors: by name, None if they are not known apart from the prices. price_weight: expected cost = error + price_weight ·
-    price; None if no prices are known."""
+    changed this choice, None if it did not; UNREAD if the query has no text. ranking: all experts, the chosen one first, the others
+    as the router prefers them. expected_prices: by name, in the unit of the prices in training; None if the router learned them
+    together with the errors. expected_errors: by name, None if they are not known apart from the prices. price_weight: expected
+    cost = error + price_weight · price; None if no prices are known."""
 
     expert: str
     posterior: dict[str, float] | None
@@ -28,9 +30,27 @@ class Choice:
     expected_errors: dict[str, float] | None = None
     price_weight: float | None = None
 
+    @property
+    def unread(self) -> bool:
+        return self.guard == UNREAD
 
-def make_choices(router: TrainedRouter, outputs: Tensor) -> list[Choice]:
-    """One choice for each row of the network's outputs."""
+
+def make_choices(router: TrainedRouter, outputs: Tensor, empty: Tensor) -> list[Choice]:
+    """One choice for each row of the network's outputs. empty: bool [n], true for queries that the router could not read."""
+    found = own_choices(router, outputs)
+    return [unread_choice(router) if gone else choice for choice, gone in zip(found, empty.tolist(), strict=True)]
+
+
+def unread_choice(router: TrainedRouter) -> Choice:
+    """The guard's expert, then the others in their order; nothing is expected but prices that are the same for all queries."""
+    best = router.experts[router.description.guard.best]
+    listed = {name: router.prices.amount_of(place) for place, name in enumerate(router.experts)}
+    known = {name: price for name, price in listed.items() if price is not None}
+    ranking = dict.fromkeys([best, *router.experts])
+    return Choice(best, None, None, guard=UNREAD, ranking=tuple(ranking), expected_prices=known or None)
+
+
+def own_choices(router: TrainedRouter, outputs: Tensor) -> list[Choice]:
     outputs = outputs.to(router.device)
     own, decisions = decide_outputs(router, outputs)
     with torch.inference_mode():

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from l2d.data.cells import TEXT, missing
 from l2d.data.given import is_frame
 from l2d.data.inputs import Embed, array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
 from l2d.data.sheet import Sheet, read_sheet
@@ -15,11 +17,32 @@ from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
 
 IDS = ("id", "ID", "Id")  # names of a column that identifies the rows of a file
+BLANK = "?"  # in the place of an empty text, which no encoder reads; what is made of it decides nothing
 
 
-def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor:
-    """queries: texts; rows, as mappings by column, a DataFrame, or numbers in the columns' order; or images, as paths or as uint8
-    arrays."""
+def readable(queries: Any, text: str | None) -> tuple[Any, Tensor]:
+    """The queries with BLANK in the place of an empty text, and which of them had one, bool [n]. text: the column."""
+    queries = plain_queries(queries)
+    if text is None or isinstance(queries, np.ndarray):
+        return queries, torch.zeros(len(queries), dtype=torch.bool)
+    texts = [query.get(text, BLANK) if isinstance(query, Mapping) else query for query in queries]
+    empty = [is_empty(one) for one in texts]
+    filled = [
+        query if not gone else {**query, text: BLANK} if isinstance(query, Mapping) else BLANK
+        for query, gone in zip(queries, empty, strict=True)
+    ]
+    return filled, torch.tensor(empty, dtype=torch.bool)
+
+
+def is_empty(text: object) -> bool:
+    """Blanks, or what a DataFrame has in an empty cell."""
+    if isinstance(text, str):
+        return not text.strip()
+    return text is None or (isinstance(text, float) and np.isnan(text))
+
+
+def plain_queries(queries: Any) -> Any:
+    """A list or an array of numbers; from a DataFrame, rows as mappings by column."""
     if isinstance(queries, str | bytes | Mapping):
         raise L2DError("queries: must be a list, even for a single query")
     if isinstance(queries, Tensor):
@@ -28,8 +51,13 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
         queries = queries.rename(columns=str).to_dict("records")
     elif hasattr(queries, "to_numpy"):  # a column of a DataFrame
         queries = queries.to_numpy()
-    if isinstance(queries, np.ndarray) and queries.dtype.kind in "UO":
-        queries = queries.tolist()
+    return queries.tolist() if isinstance(queries, np.ndarray) and queries.dtype.kind in "UO" else queries
+
+
+def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor:
+    """queries: texts; rows, as mappings by column, a DataFrame, or numbers in the columns' order; or images, as paths or as uint8
+    arrays. An empty text is refused."""
+    queries = plain_queries(queries)
     if isinstance(queries, np.ndarray):
         if about.seen.text is not None:
             raise L2DError(f"queries: an array; this router sees {about.sees}")
@@ -47,8 +75,8 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
     raise L2DError(f"queries: {', '.join(sorted(kinds))}; this router sees {about.sees}")
 
 
-def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Tensor, list[str] | list[None]]:
-    """The rows of a CSV, Parquet or JSONL file, and their ids."""
+def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Tensor, Tensor, list[str] | list[None]]:
+    """The rows of a CSV, Parquet or JSONL file, which of them have no text, bool [n], and their ids."""
     seen = about.seen
     texts = [column for column in (seen.text, seen.image) if column is not None]
     columns = [*seen.features, *texts]
@@ -59,7 +87,14 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
         if column not in sheet.columns:
             there = listed(sheet.names)
             raise L2DError(f"{path}: no {sheet.column} {column}; this router sees {about.sees}; there are {there}")
-    return sheet_inputs(sheet, seen, about.shape, embed), ids_of(sheet)
+    empty = np.zeros(len(sheet), dtype=bool)
+    if seen.text is not None and str((cells := sheet.columns[seen.text]).type) in TEXT:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        empty = missing(cells)
+        sheet.columns[seen.text] = pc.if_else(pa.array(empty), BLANK, cells)
+    return sheet_inputs(sheet, seen, about.shape, embed), torch.from_numpy(empty), ids_of(sheet)
 
 
 def ids_of(sheet: Sheet) -> list[str] | list[None]:

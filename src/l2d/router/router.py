@@ -17,7 +17,7 @@ from l2d.router.prices import costs_for, repriced
 from l2d.router.queries import file_inputs
 from l2d.router.saved import read_saved, save_router
 from l2d.router.score import Comparison, RouterScore, compare_decisions, score_decisions
-from l2d.router.trained import TrainedRouter, allowed_experts, decide_inputs, embed, inputs_of, outputs_of
+from l2d.router.trained import TrainedRouter, allowed_experts, decide_inputs, embed, outputs_of, readable_inputs
 from l2d.runs.artifact.rebuild import RebuiltRun, rebuild_run
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -122,20 +122,25 @@ class Router(TrainedRouter):
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
-        [n, H, W, C] with the pixel values of the training images."""
-        return make_choices(self, outputs_of(self, inputs_of(self, queries))) if len(queries) else []
+        [n, H, W, C] with the pixel values of the training images. A query with an empty text goes to the best single expert;
+        its choice is `unread`."""
+        if not len(queries):
+            return []
+        inputs, empty = readable_inputs(self, queries)
+        return make_choices(self, outputs_of(self, inputs), empty)
 
     def route_file(self, path: str | Path) -> list[Choice]:
         """One choice for each row of a CSV, Parquet or JSONL file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
         file = Path(os.path.expanduser(path))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
-        inputs, ids = file_inputs(file, self.description, lambda texts: embed(self, texts))
-        choices = make_choices(self, outputs_of(self, inputs))
+        inputs, empty, ids = file_inputs(file, self.description, lambda texts: embed(self, texts))
+        choices = make_choices(self, outputs_of(self, inputs), empty)
         return [replace(choice, id=known) for choice, known in zip(choices, ids, strict=True)]
 
     def decide(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
         """The number of the chosen expert for each query, counted from 0, int64 [n]."""
-        return decide_inputs(self, inputs_of(self, queries))
+        inputs, empty = readable_inputs(self, queries)
+        return decide_inputs(self, inputs).masked_fill(empty, self.description.guard.best)
 
     def score(self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None) -> RouterScore:
         """Score the choices on queries whose costs are known.

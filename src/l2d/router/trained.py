@@ -17,7 +17,7 @@ from l2d.data.batches import eval_parts
 from l2d.data.text.encoders import Encoder
 from l2d.methods.method import Method
 from l2d.networks.network import Network
-from l2d.router.queries import query_inputs
+from l2d.router.queries import query_inputs, readable
 from l2d.router.score import RouterScore
 from l2d.runs.artifact.drift import InputSummary
 from l2d.runs.artifact.exported import RETRAIN, RouterDescription
@@ -94,8 +94,14 @@ def lists_prices(router: TrainedRouter) -> bool:
 
 
 def inputs_of(router: TrainedRouter, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
-    """The queries as the network takes them."""
+    """The queries as the network takes them. An empty text is refused."""
     return query_inputs(queries, router.description, lambda texts: embed(router, texts))
+
+
+def readable_inputs(router: TrainedRouter, queries: Sequence[Any] | np.ndarray | Tensor) -> tuple[Tensor, Tensor]:
+    """The queries as the network takes them, and which of them have an empty text, bool [n]: the router cannot read these."""
+    filled, empty = readable(queries, router.description.seen.text)
+    return inputs_of(router, filled), empty
 
 
 def embed(router: TrainedRouter, texts: Sequence[str]) -> np.ndarray:

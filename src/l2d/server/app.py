@@ -17,7 +17,7 @@ from l2d.logs.decision import Decision
 from l2d.logs.outcome_log import ReportedOutcome
 from l2d.server.bodies import Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
-from l2d.server.gateway import Gateway
+from l2d.server.gateway import Gateway, json_object
 from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
@@ -88,13 +88,15 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         request: Request,
         x_l2d_session: Annotated[str | None, Header(max_length=256)] = None,
         x_l2d_reroute: Annotated[bool, Header()] = False,
+        x_l2d_features: Annotated[str, Header(max_length=65_536)] = "{}",
     ) -> Response:
         body = read_chat(await request.body())
         model = body["model"]
         if not gateway.upstreams:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
         if model == ROUTED:
-            decision = await service.decide_chat(body["messages"], x_l2d_session, x_l2d_reroute)
+            features = read_features(body.get("metadata"), x_l2d_features)
+            decision = await service.decide_chat(body["messages"], features, x_l2d_session, x_l2d_reroute)
         elif model in gateway.upstreams:
             decision = await service.log_asked(model, x_l2d_session)
         else:
@@ -130,6 +132,14 @@ def read_chat(content: bytes) -> dict[str, Any]:
     except ValidationError as errors:
         raise L2DError(first_problem(errors.errors(include_url=False), ("messages",))) from None
     return body
+
+
+def read_features(metadata: Any, header: str) -> dict[str, Any]:
+    """By column, from the metadata of a request and its header x-l2d-features, which counts more."""
+    given = json_object(header.encode())
+    if given is None:
+        raise L2DError('x-l2d-features: must be a JSON object, such as {"tenant": "a"}')
+    return {**(metadata if isinstance(metadata, dict) else {}), **given}
 
 
 def decision_headers(decision: Decision, expert: str, failed: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -103,6 +103,16 @@ def queries_of(body: RouteBody) -> Sequence[QueryBody]:
     return body.inputs
 
 
+def chat_query(messages: list[Message], features: Mapping[str, Any], about: RouterDescription) -> QueryBody:
+    """The query in a chat request. features: by column; others than the router's are ignored."""
+    seen = about.seen
+    if lacking := [column for column in seen.features if column not in features]:
+        where = "give it in the request's metadata, or in the header x-l2d-features"
+        raise L2DError(f"metadata: no {listed(lacking)}; this router sees {about.sees}; {where}")
+    columns = {column: features[column] for column in seen.features}
+    return QueryBody(messages=None if columns and seen.text is None else messages, features=columns or None)
+
+
 def read_query(body: QueryBody, about: RouterDescription) -> Any:
     """As `Router.route` takes it. Raises L2DError if the router sees something else, or not all of it."""
     given = [name for name in QUERY if getattr(body, name) is not None]
@@ -137,17 +147,16 @@ def read_row(numbers: list[float], about: RouterDescription) -> list[float]:
 
 
 def last_question(messages: Sequence[Message]) -> str:
-    """The text of the last message of the user: its parts of type text, if it has several."""
+    """The text of the last message of the user: its parts of type text, if it has several. Empty if there is none, as in a
+    message that is an image alone."""
     for message in reversed(messages):
         if message.get("role") == "user":
             content = message.get("content")
             if isinstance(content, list):
                 parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
                 content = "\n".join(part for part in parts if isinstance(part, str))
-            if isinstance(content, str) and content.strip():
-                return content
-            raise L2DError("messages: the last one of the user has no text to route by")
-    raise L2DError("messages: none of them has the role user")
+            return content if isinstance(content, str) else ""
+    return ""
 
 
 def without_the_middle(text: str) -> str:

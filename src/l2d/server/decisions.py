@@ -16,7 +16,7 @@ from torch import Tensor
 
 from l2d.router.choices import Choice, make_choices
 from l2d.router.router import Router
-from l2d.router.trained import inputs_of, outputs_of
+from l2d.router.trained import outputs_of, readable_inputs
 from l2d.utils.errors import L2DError
 
 GATHER = 0.1  # of the last pass's time, to wait for others if it had several
@@ -58,17 +58,17 @@ def decide_together(asked: Sequence[AskedTogether]) -> list[AnsweredTogether | L
         first = asked[0].router
         if any(one.router.network is not first.network for one in asked):
             raise L2DError("requests to different runs")
-        inputs = inputs_of(first, np.stack(queries) if first.description.kind == "image" else queries)
+        inputs, empty = readable_inputs(first, np.stack(queries) if first.description.kind == "image" else queries)
         outputs = outputs_of(first, inputs)
         far = None if first.training_inputs is None else first.training_inputs.far(inputs).tolist()
     except L2DError as error:
         return [error] if len(asked) == 1 else [decide_together([one])[0] for one in asked]
     # At the same prices, all requests share this step too.
-    together = make_choices(first, outputs) if all(one.router is first for one in asked) else None
+    together = make_choices(first, outputs, empty) if all(one.router is first for one in asked) else None
     start = 0
     for one in asked:
         rows = slice(start, start + len(one.queries))
-        choices = make_choices(one.router, outputs[rows]) if together is None else together[rows]
+        choices = make_choices(one.router, outputs[rows], empty[rows]) if together is None else together[rows]
         found.append(AnsweredTogether(choices, inputs[rows], None if far is None else far[rows]))
         start = rows.stop
     return found

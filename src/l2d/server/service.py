@@ -5,7 +5,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 from l2d.logs.decision import Decision, new_decision_id, session_digest
 from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, ReportedOutcome
+from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, queries_of, read_query
+from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
 from l2d.server.decisions import AnsweredTogether, Batcher, DriftMonitor, draw_expert
 from l2d.server.metrics import ServerMetrics
 from l2d.server.served import (
@@ -91,9 +92,13 @@ class RouterService:
             self._count_spend(one.expert, one.price)
         return found
 
-    async def decide_chat(self, messages: list[Message], session: str | None, reroute: bool) -> Decision:
-        """session: the name of a conversation, which stays with its expert unless reroute."""
-        run, query = self.current, QueryBody(messages=messages)
+    async def decide_chat(
+        self, messages: list[Message], features: Mapping[str, Any], session: str | None, reroute: bool
+    ) -> Decision:
+        """features: by column, maybe among others. session: the name of a conversation, which stays with its expert unless
+        reroute."""
+        run = self.current
+        query = chat_query(messages, features, run.router.description)
         digest = session_digest(session)
         held = None if digest is None or reroute else await asyncio.wrap_future(self.log.expert_of(digest))
         [found] = await self._decide(run, run.router, [query], digest, held)
@@ -124,7 +129,7 @@ class RouterService:
         prices, keep = prices_of(router), self.settings.keep
         found = []
         for place, (query, choice) in enumerate(zip(queries, answered.choices, strict=True)):
-            expert, by, propensity = self._draw(router, choice.expert, held)
+            expert, by, propensity = self._draw(router, choice, held)
             found.append(
                 Decision(
                     new_decision_id(),
@@ -135,8 +140,8 @@ class RouterService:
                     propensity,
                     prices[expert],
                     session,
-                    text=query if keep == "text" else None,
-                    features=logged_features(answered, place) if keep == "features" else None,
+                    text=query if keep == "text" and not choice.unread else None,
+                    features=logged_features(answered, place) if keep == "features" and not choice.unread else None,
                     prices=prices,
                     **about_choice(choice),
                 )
@@ -144,14 +149,16 @@ class RouterService:
         await self._log(found)
         return found
 
-    def _draw(self, router: Router, preferred: str, held: str | None) -> tuple[str, str, float | None]:
+    def _draw(self, router: Router, choice: Choice, held: str | None) -> tuple[str, str, float | None]:
         """Return who gets the query, who decided that, and its propensity. Only the first turn of a conversation is a decision, so
         later ones have no propensity."""
         if self.settings.shadow is not None:
             return self.settings.shadow, "shadow", 1.0
         if held in router.experts:
             return str(held), "session", None
-        preferred, by = (best_single(router), "drift") if self.drift.beyond else (preferred, "router")
+        preferred, by = choice.expert, "unreadable" if choice.unread else "router"
+        if self.drift.beyond and not choice.unread:
+            preferred, by = best_single(router), "drift"
         return draw_expert(preferred, by, router.experts, self.settings.explore, self.rng)
 
     async def _log(self, decisions: Sequence[Decision]) -> None:
@@ -205,8 +212,8 @@ class RouterService:
 
     def model_names(self) -> list[str]:
         """The models of /v1/chat/completions."""
-        upstreams = self.settings.upstreams
-        return [*([ROUTED] if upstreams and self.current.router.description.kind == "text" else []), *upstreams]
+        upstreams, seen = self.settings.upstreams, self.current.router.description.seen
+        return [*([ROUTED] if upstreams and (seen.text is not None or seen.features) else []), *upstreams]
 
     def last_hour(self) -> dict[str, Any]:
         """Read by a connection of its own, so decisions go on. Raises LogUnavailable."""
@@ -277,7 +284,8 @@ class RouterService:
 
     def _note_drift(self, answered: AnsweredTogether) -> None:
         was = self.drift.beyond
-        self.drift.add(answered.far)
+        far = [one for one, choice in zip(answered.far or (), answered.choices, strict=False) if not choice.unread]
+        self.drift.add(far)
         if self.drift.beyond != was:
             who = f"{best_single(self.current.router)} answers" if self.drift.beyond else "the router decides again"
             print(f"drift: {self.drift.share:.0%} of the last inputs are far; {who}", file=sys.stderr, flush=True)
