@@ -1,4 +1,5 @@
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -133,3 +134,12 @@ def test_propensities_among_rows_that_are_kept(
         assert found.propensities is not None
         wanted = torch.tensor(expected).double()
         torch.testing.assert_close(found.propensities, wanted, equal_nan=True, atol=1e-6, rtol=0)
+
+
+def test_inputs_are_read_back_from_json() -> None:
+    """Also those of a router that was saved before columns of words could be features."""
+    seen = Seen(("x", "tenant"), "text", categories={"tenant": ("a", "b")})
+    content = json.loads(json.dumps(asdict(seen)))
+    assert Seen.from_dict(content) == seen
+    del content["categories"]
+    assert Seen.from_dict(content) == Seen(("x", "tenant"), "text")

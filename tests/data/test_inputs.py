@@ -41,6 +41,18 @@ def test_rows_and_arrays() -> None:
     assert array_inputs(np.zeros((1, 2), np.uint8), (2,), ()).dtype == torch.float32
 
 
+def test_words_are_one_number_each() -> None:
+    """In the order of the features, from rows and from a file. A word that training did not have has zeros, as has none."""
+    seen = Seen(("x", "tenant", "y"), categories={"tenant": ("3", "acme")})
+    words = ["acme", " 3.0", "other", None]
+    expected = [[5, 0, 1, 6], [5, 1, 0, 6], [5, 0, 0, 6], [5, 0, 0, 6]]
+    assert row_inputs([{"y": 6, "tenant": word, "x": 5} for word in words], seen, lengths).tolist() == expected
+    cells = {"x": pa.array([5] * 4), "y": pa.array([6] * 4), "tenant": pa.array(words)}
+    assert sheet_inputs(Sheet(Path("q.csv"), cells), seen, (4,), lengths).tolist() == expected
+    with pytest.raises(L2DError, match="column y: empty"):
+        row_inputs([{"y": None, "tenant": "acme", "x": 5}], seen, lengths)
+
+
 @pytest.mark.parametrize("columns", [("x", "y"), ()])
 def test_an_array_of_another_shape_is_refused(columns: tuple[str, ...]) -> None:
     with pytest.raises(L2DError, match=r"^queries: .*\['n', 2\].* float64 \[1, 3\]$") as caught:

@@ -9,9 +9,9 @@ from typing import Any
 
 from l2d.commands.import_outcomes import given_to_hydra
 from l2d.config import Component, check, compose
-from l2d.data.sets.guess import Facts, Guess, facts_of, guess_roles, kind_of_unused, role_by_name
+from l2d.data.sets.guess import Guess, guess_roles, kinds_of
 from l2d.data.sets.long_log import EXPERT
-from l2d.data.sets.outcomes import OUTCOMES, near_names
+from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names
 from l2d.data.sets.table_columns import KEYS
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
@@ -66,67 +66,72 @@ def check_server_log(path: Path) -> bool:
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:
     """True if the file can be trained on."""
-    experiment = check(compose(["dataset=table", f"dataset.path={given_to_hydra(str(path))}", *keys]))
-    named, sheet = experiment.dataset.arguments, read_sheet(path)
+    dataset = check(compose(["dataset=table", f"dataset.path={given_to_hydra(str(path))}", *keys])).dataset
+    named, sheet = dataset.arguments, read_sheet(path)
     given = {**{key: named[key] for key in KEYS if named[key] is not None}, **(named["columns"] or {})}
     for role, column in given.items():
         sheet.check_column(f"dataset.columns.{role}", str(column))
-    wide = is_wide(sheet.names, named["experts"])
-    own = {name: role for name in sheet.names if (role := role_by_name(name)) and wide}
-    own |= dict.fromkeys(named["experts"] or [], named["outcome"]) if wide else {}
-    facts = [facts_of(sheet, name) for name in sheet.names if name not in own]
-    guesses = guess_roles(facts, given, OF_QUERIES if wide else (*OF_QUERIES, *OF_ANSWERS))
+    own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])
+    kinds = {name: kinds_of(sheet, name) for name in sheet.names if name not in own}
+    guesses = guess_roles(kinds, given, OF_QUERIES if own else (*OF_QUERIES, *OF_ANSWERS))
     roles = {guess.role: guess.column for guess in guesses}
-    log = not wide and EXPERT in roles and bool({*OUTCOMES} & {*roles})
-    kind = (
-        "a table with a row per query"
-        if wide
-        else "a log with a row per answer"
-        if log
-        else "neither a table nor a log"
-    )
-    print(f"{path}: {kind}; {counted(len(sheet), 'row')}\n")
-    tell_roles(sheet, facts, guesses, own)
-    if not wide and not log:
+    if not own and (EXPERT not in roles or not {*OUTCOMES} & {*roles}):
+        print(f"{path}: neither a table nor a log; {counted(len(sheet), 'row')}\n")
+        tell_roles(kinds, guesses, {})
         lacks = (
             "who answered (expert)" if EXPERT not in roles else "how good an answer was (correct, prediction or loss)"
         )
         print(f"\nno column says {lacks}; name it: dataset.columns={{expert: COLUMN, correct: COLUMN}}")
         print("or, if each expert has a column: dataset.experts=[COLUMN, COLUMN]")
         return False
-    missing = missing_keys(sheet, roles, named)
-    words = [key for key in keys if key.partition("=")[0] not in {f"dataset.{key}" for key in missing}]
-    words += [f"dataset.{key}={as_override(value)}" for key, value in missing.items()]
-    sys.stdout.flush()
-    faults = faults_of(replace(experiment.dataset, arguments={**named, **missing}), path)
-    print("".join(f"\nfault {number}: {text}" for number, text in enumerate(faults, start=1)) or "\nno faults")
-    tell_command(
-        path, words, "price" in roles or any(role.startswith("price") for role in own.values()), "loss" in roles
+    found = missing_keys(sheet, roles, named)
+    seen, faults = read(replace(dataset, arguments={**named, **found}), path)
+    print(
+        f"{path}: {'a table with a row per query' if own else 'a log with a row per answer'}; {counted(len(sheet), 'row')}\n"
     )
+    tell_roles(
+        kinds, guesses, own | dict.fromkeys(seen, "feature") | dict.fromkeys(named.get("confounders") or [], "confounder")
+    )
+    for names in found.get("merge", []):
+        apart = f"without dataset.merge they are {len(names)} experts"
+        print(f"nearly equal names of experts: {listed(names)}; the command makes them one ({apart})")
+    print("".join(f"\nfault {number}: {text}" for number, text in enumerate(faults, start=1)) or "\nno faults")
+    priced = "price" in roles or any(role.startswith(MONEY) for role in own.values())
+    tell_command(path, keys, found, priced and not {"loss", "prediction"} & {*roles}, priced)
     return not faults
 
 
-def is_wide(names: Sequence[str], experts: Sequence[str] | None) -> bool:
-    """True if each expert has a column."""
+def tell_command(path: Path, keys: Sequence[str], found: Mapping[str, Any], errors: bool, priced: bool) -> None:
+    """keys: given by the user; found: those to add or replace. errors: whether an outcome is right or wrong."""
+    words = [key for key in keys if key.partition("=")[0] not in {f"dataset.{key}" for key in found}]
+    words += [f"dataset.{key}={as_override(value)}" for key, value in found.items()]
+    words += ["cost=columns"] * priced + ["cost.error_price=1"] * errors
+    print("\nrun:\n  " + " ".join(["l2d train dataset=table", path_key(path), *map(quote, words)]))
+    if errors:
+        print("  (cost.error_price=1: a wrong answer counts as $1; put in your own)")
+
+
+def columns_of_experts(names: Sequence[str], experts: Sequence[str], outcome: str) -> dict[str, str]:
+    """{column: role} in a table with a row per query; empty for a log."""
     outcomes = [name for name in names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
-    return len(outcomes) > 1 or (experts is not None and {*map(str, experts)} <= {*names})
+    own = {str(name): f"{outcome}_{name}" for name in experts if str(name) in names}
+    begun = {name: name for name in names if name.startswith(OF_AN_EXPERT)}
+    return begun | own if len(outcomes) > 1 or len(own) > 1 else {}
 
 
-def tell_roles(sheet: Sheet, facts: Sequence[Facts], guesses: Sequence[Guess], own: Mapping[str, str]) -> None:
+def tell_roles(kinds: Mapping[str, Mapping[str, str]], guesses: Sequence[Guess], own: Mapping[str, str]) -> None:
     """A line for each column, and what is not sure."""
-    found = {guess.column: (guess.role, guess.why) for guess in guesses} | {
-        name: (role, "its name") for name, role in own.items()
-    }
-    unused = {one.name: ("not used", kind_of_unused(one)) for one in facts if one.name not in found}
-    lines = [(name, *(found | unused)[name]) for name in sheet.names]
-    widths = [max(len(line[place]) for line in lines) for place in (0, 1)]
-    for name, role, why in lines:
+    found = {guess.column: (guess.role, guess.why) for guess in guesses}
+    found |= {name: (role, "") for name, role in own.items()}
+    for name, kind in kinds.items():
+        told = kind.get("few", kind.get("amounts"))
+        found.setdefault(name, ("not used", f"{told}; dataset.features or confounders can name it" if told else ""))
+    widths = [max(map(len, column)) for column in (found, [role for role, _ in found.values()])]
+    for name, (role, why) in found.items():
         print(f"  {name:<{widths[0]}}  {role:<{widths[1]}}  {why}".rstrip())
-    for guess in guesses:
-        if guess.others:
-            print(
-                f"not sure: {guess.role} may be {listed(guess.others)}: dataset.columns={{{guess.role}: {guess.others[0]}}}"
-            )
+    for guess in (guess for guess in guesses if guess.others):
+        other = f"dataset.columns={{{guess.role}: {guess.others[0]}}}"
+        print(f"not sure: {guess.role} may be {listed(guess.others)}: {other}")
 
 
 def missing_keys(sheet: Sheet, roles: Mapping[str, str], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,9 +141,6 @@ def missing_keys(sheet: Sheet, roles: Mapping[str, str], named: Mapping[str, Any
     found: dict[str, Any] = {"columns": columns} if columns != given else {}
     found |= {key: roles[key] for key in KEYS if key in roles and key not in given and named[key] is None}
     alike = near_names(sheet.words(roles[EXPERT], gaps=True)) if EXPERT in roles and named["merge"] is None else []
-    for names in alike:
-        apart = f"without dataset.merge they are {len(names)} experts"
-        print(f"nearly equal names of experts: {listed(names)}; the command makes them one ({apart})")
     return {**found, "merge": alike} if alike else found
 
 
@@ -151,24 +153,17 @@ def as_override(value: Any) -> str:
     return given_to_hydra(str(value))
 
 
-def faults_of(dataset: Component, path: Path) -> list[str]:
-    """All that training would refuse. Notes go to stderr, as in training."""
+def read(dataset: Component, path: Path) -> tuple[Sequence[str], list[str]]:
+    """The features, and all that training would refuse. Notes go to stderr, as in training."""
     from l2d.assembly.make import blaming, make
 
+    faults: dict[tuple[str, str], str] = {}
     try:
         with blaming(dataset):
-            sheet = make(dataset).read(Path()).sheet
+            return make(dataset).read(Path(), faults).seen.features, [*faults.values()]
     except L2DError as error:
-        return [str(error).removeprefix(f"{path}: ")]
-    return list((sheet.faults or {}).values())
+        return (), [*faults.values(), str(error).removeprefix(f"{path}: ")]
 
 
 def path_key(path: Path) -> str:
     return quote(f"dataset.path={given_to_hydra(str(path))}")
-
-
-def tell_command(path: Path, words: Sequence[str], priced: bool, losses: bool) -> None:
-    prices = ["cost=columns"] * priced + ["cost.error_price=1"] * (priced and not losses)
-    print("\nrun:\n  " + " ".join(["l2d train dataset=table", path_key(path), *map(quote, words), *prices]))
-    if "cost.error_price=1" in prices:
-        print("  (cost.error_price=1: a wrong answer counts as $1; put in your own)")

@@ -181,16 +181,13 @@ class Sheet:
         where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {counted}"
         self.fault(column, what, f" {where}")
 
-    def raise_faults(self, *others: str) -> None:
-        """All that were collected, in one line. others: faults of other kinds."""
-        found = [*(self.faults or {}).values(), *others]
-        if not found:
-            return
-        counted = COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
-        several = "; ".join(
-            f"{number}. {text.replace(f' {counted}', '')}" for number, text in enumerate(found, start=1)
-        )
-        raise L2DError(f"{self.path}: {found[0] if len(found) == 1 else f'{len(found)} faults: {several} {counted}'}")
+
+def faulty(path: Path, faults: Sequence[str]) -> L2DError:
+    """All faults in one line, which says once how rows are counted."""
+    counted = COUNTED.get(path.suffix.lower(), "(row 1 is the first)")
+    texts = [text.removeprefix(f"{path}: ") for text in faults]
+    several = "; ".join(f"{number}. {text.replace(f' {counted}', '')}" for number, text in enumerate(texts, start=1))
+    return L2DError(f"{path}: {texts[0] if len(texts) == 1 else f'{len(texts)} faults: {several} {counted}'}")
 
 
 def file_problem(path: Path) -> str | None:

@@ -99,7 +99,7 @@ def widened(
     answered = place[chosen]
     wide, written = {}, {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns], named, first_of):
-        wide[name] = sheet.columns[name].take(pa.array(first))
+        wide[name] = sheet.columns[name].take(pa.array(first_filled(sheet, name, query) if name in named else first))
     for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
         cells = sheet.columns[column].take(pa.array(chosen))
         for k, name in enumerate(names):
@@ -194,11 +194,12 @@ def _of_the_query(
         elif name not in named and name not in read and name.casefold() in AFTER:
             later += [] if name in sheet.written else [name]  # its role is known
         elif name in named or name not in read:
-            row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, first[query])
+            own = first_filled(sheet, name, query) if name in named else first
+            row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, own[query], name in named)
             if row is not None and name in named:
-                pair = np.isin(np.arange(len(sheet)), [first[query[row]], row])
+                pair = np.isin(np.arange(len(sheet)), [own[query[row]], row])
                 sheet.refuse(name, "differs although the id is the same", pair)
-            (found if row is None else left_out).append(name)
+            (left_out if row is not None and name not in named else found).append(name)
     if left_out:
         sheet.note(f"{listed(left_out)}: differs between answers to one query, so the router does not see it")
     if later:
@@ -206,7 +207,14 @@ def _of_the_query(
     return found
 
 
-def _first_that_differs(sheet: Sheet, column: str, first: np.ndarray) -> int | None:
-    """first: the first row of each row's query."""
+def first_filled(sheet: Sheet, column: str, query: np.ndarray) -> np.ndarray:
+    """The first row of each query that has this cell, or else its first row."""
+    order = np.lexsort((np.arange(len(query)), missing(sheet.columns[column]), query))  # the last key comes first
+    return order[np.unique(query[order], return_index=True)[1]]
+
+
+def _first_that_differs(sheet: Sheet, column: str, first: np.ndarray, gaps: bool) -> int | None:
+    """first: the row to compare with each one. gaps: whether empty cells do not differ."""
     cells = [repr(cell) for cell in sheet.columns[column].to_pylist()]  # as text, NaN is equal to NaN
-    return next((row for row, own in enumerate(first.tolist()) if cells[row] != cells[own]), None)
+    empty = missing(sheet.columns[column]) & gaps
+    return next((row for row, own in enumerate(first.tolist()) if cells[row] != cells[own] and not empty[row]), None)

@@ -18,7 +18,7 @@ from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
 from l2d.data.sets.table_columns import Named, note_columns, with_a_row_per_query, with_roles
 from l2d.data.sets.table_rows import TableRows, read_rows
-from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, release_unused
+from l2d.data.sheet import Sheet, faulty, file_problem, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
@@ -109,9 +109,10 @@ class Table(DatasetBase):
             raise L2DError(f"{file}: changed since the run began; start it again")
         return arrays
 
-    def read(self, data_dir: Path) -> TableRows:
-        """The sheet has all faults of the cells; nothing is refused for them yet."""
-        return read_rows(read_sheet(self._file(data_dir), self.named.texts), self.named, self._experts)
+    def read(self, data_dir: Path, faults: dict[tuple[str, str], str]) -> TableRows:
+        """Collect the faults of all cells. What leaves nothing to read is raised."""
+        sheet = replace(read_sheet(self._file(data_dir), self.named.texts), faults=faults)
+        return read_rows(with_roles(sheet, self.named), self.named, self._experts)
 
     def _load(self, data_dir: Path) -> Arrays:
         import torch
@@ -119,8 +120,13 @@ class Table(DatasetBase):
         from l2d.data.inputs import sheet_inputs
         from l2d.data.splits import groups_of_equal_texts
 
-        named, read = self.named, self.read(data_dir)
-        read.sheet.raise_faults()
+        named, faults = self.named, dict[tuple[str, str], str]()
+        try:
+            read = self.read(data_dir, faults)
+        except L2DError as error:
+            raise error if not faults else faulty(self._file(data_dir), [*faults.values(), str(error)]) from error
+        if faults:
+            raise faulty(self._file(data_dir), [*faults.values()])
         sheet, experts, seen, texts = replace(read.sheet, faults=None), read.experts, read.seen, read.texts
         numbers, num_classes = self._labels(sheet, read.words)
         labels = torch.from_numpy(numbers)

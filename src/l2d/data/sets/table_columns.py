@@ -183,7 +183,7 @@ def note_columns(sheet: Sheet, experts: list[Expert], named: Named, roles: dict[
     rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.made)]
     kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
     use = f"{counted(len(sheet), 'row')}; experts: {kinds}; the router sees: {listed(inputs, 60)}"
-    answers = [f"{role}: {column}" for role, column in named.columns.items() if role in (EXPERT, *OUTCOMES)]
+    answers = [f"{role}: {column}" for role, column in named.columns.items() if role in (EXPERT, *OUTCOMES, "time")]
     queries = [
         f"{role}: {sheet.in_file(name)}" for name, role in roles.items() if name not in (one.column for one in experts)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from l2d.data.sets.table_columns import (
     feature_columns,
     roles_of,
     with_a_row_per_query,
-    with_roles,
 )
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError
@@ -39,19 +38,7 @@ class TableRows:
 
 
 def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[Expert]]) -> TableRows:
-    """All faults of the cells are collected in its sheet. What leaves nothing to read is raised, with the faults so far."""
-    sheet = replace(sheet, faults={})
-    try:
-        return _read(with_roles(sheet, named), named, find_experts)
-    except L2DError as error:
-        if not sheet.faults:
-            raise
-        told = str(error.under("dataset") if isinstance(error, ParameterError) else error)
-        sheet.raise_faults(told.removeprefix(f"{sheet.path}: "))
-        raise
-
-
-def _read(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[Expert]]) -> TableRows:
+    """From a sheet that collects its faults."""
     sheet = with_a_row_per_query(sheet, named)
     experts = find_experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
     whole = _kept_rows(sheet, named)

@@ -1,0 +1,132 @@
+"""l2d check: the roles that it finds, and a command that works."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.data.sets.test_table import GOOD, Captured, Cells, write
+
+from l2d.assembly.make import make_dataset
+from l2d.commands.main import main
+from l2d.config import check, compose
+from l2d.data.sets.table import Table
+
+QUERIES = ["write a python function", "what is the weather", "prove this theorem now", "tell me a joke"]
+
+
+def messy(n: int = 60) -> Cells:
+    """A log with names of its own."""
+    rng = np.random.default_rng(0)
+    return {
+        "request_id": [f"r{i}" for i in range(n)],
+        "ts": [f"2026-01-{1 + i % 28:02d}" + ("T12:00:00Z" if i % 2 else " 12:00:00") for i in range(n)],
+        "user_query": [f"{QUERIES[i % 4]} {i}" if i % 20 else "" for i in range(n)],
+        "model_used": [["haiku", "gpt-4o", "gpt4o"][i % 3] for i in range(n)],
+        "thumbs": [["up", "down", "", "n/a", "1", "0"][i] for i in rng.integers(6, size=n)],
+        "usd": [f"${value:.4f}" if value > 0.001 else "" for value in rng.uniform(0, 0.01, size=n)],
+        "latency_ms": rng.integers(100, 2000, size=n).tolist(),
+        "tenant": [["acme", "globex"][i] for i in rng.integers(2, size=n)],
+        "user_id": [i % 7 for i in range(n)],
+    }
+
+
+def checked(path: Path, capsys: Captured, *keys: str, status: int = 0) -> tuple[dict[str, str], list[str], str]:
+    """{column: its role}, the words of the command, and all that was printed."""
+    if status:
+        with pytest.raises(SystemExit) as left:
+            main(["check", str(path), *keys])
+        assert left.value.code == status
+    else:
+        main(["check", str(path), *keys])
+    said = capsys.readouterr().out
+    columns = [line.split() for line in said.split("\n\n")[1].splitlines() if line.startswith("  ")]
+    command = next((line for line in said.splitlines() if line.startswith("  l2d train")), "")
+    return {name: role for name, role, *_ in columns}, shlex.split(command)[2:], said
+
+
+def table_of(words: list[str]) -> Table:
+    found = make_dataset(check(compose(words)))
+    assert isinstance(found, Table)
+    return found
+
+
+def test_a_log_with_other_names(tmp_path: Path, capsys: Captured) -> None:
+    roles, words, said = checked(write(tmp_path, messy()), capsys)
+    assert roles == {
+        "request_id": "id", "ts": "time", "user_query": "text", "model_used": "expert", "thumbs": "correct", "usd": "price",
+        "latency_ms": "latency", "tenant": "not", "user_id": "not",
+    }  # fmt: skip
+    assert "log" in said
+    assert {"cost=columns", "cost.error_price=1"} < {*words}
+    panel = table_of(words).load(Path()).panel
+    assert panel is not None
+    assert {*panel.names} == {"haiku", "gpt-4o"}  # the two spellings of one model are merged, as the command says
+    assert any(word.startswith("dataset.merge=") for word in words)
+
+
+def test_what_the_user_says_counts(tmp_path: Path, capsys: Captured) -> None:
+    given = ["dataset.columns={expert: tenant}", "dataset.merge=[]", "dataset.test_fraction=0.3"]
+    roles, words, _ = checked(write(tmp_path, messy()), capsys, *given)
+    assert (roles["tenant"], roles["thumbs"]) == ("expert", "correct")
+    assert {*given[1:]} < {*words}
+    assert sorted(table_of(words).expert_names(Path())) == ["acme", "globex"]
+
+
+def test_by_values_alone(tmp_path: Path, capsys: Captured) -> None:
+    """Names that say nothing; two columns could be the expert, and a line says so."""
+    names = ("a", "b", "c", "d", "e", "f", "g", "h", "i")
+    cells = dict(zip(names, messy().values(), strict=True))
+    roles, _, said = checked(write(tmp_path, cells), capsys)
+    assert [roles[name] for name in "bcdef"] == ["time", "text", "expert", "correct", "price"]
+    assert "dataset.columns={expert: h}" in said
+
+
+def test_all_faults_and_their_rows(tmp_path: Path, capsys: Captured) -> None:
+    cells = messy()
+    cells["thumbs"][4], cells["usd"][7], cells["usd"][8] = "maybe", "cheap", "-$1"
+    _, words, said = checked(write(tmp_path, cells), capsys, status=1)
+    faults = [line for line in said.splitlines() if line.startswith("fault ")]
+    assert len(faults) == 2
+    assert "rows: 5," in faults[0]
+    assert "2 of 60 rows: 8, 9," in faults[1]
+    assert words  # what to run when they are corrected
+
+
+def test_a_table_with_a_row_per_query(tmp_path: Path, capsys: Captured) -> None:
+    cells = {**GOOD, "note": [QUERIES[i % 4] for i in range(10)], "price_a": [1] * 10, "price_b": [2] * 10}
+    roles, words, _ = checked(write(tmp_path, cells), capsys)
+    assert (roles["correct_a"], roles["note"], roles["x"]) == ("correct_a", "text", "not")
+    assert {"dataset.text=note", "cost=columns"} < {*words}
+    named = {"gpt": cells["correct_a"], "llama": cells["correct_b"], "x": cells["x"]}
+    roles, words, _ = checked(write(tmp_path, named), capsys, "dataset.experts=[gpt,llama]", "dataset.features=[x]")
+    assert (roles["gpt"], roles["x"]) == ("correct_gpt", "feature")
+    assert table_of(words).expert_names(Path()) == ["gpt", "llama"]
+
+
+def test_no_table_at_all(tmp_path: Path, capsys: Captured) -> None:
+    _, words, said = checked(write(tmp_path, {"x": [1, 2], "y": [3, 4]}), capsys, status=1)
+    assert words == []
+    assert "dataset.columns={expert" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["method=knn"], "method=knn"),
+        (["dataset.columns={expert: modle_used}"], "model_used"),
+        (["dataset.txt=x"], "dataset.txt"),
+    ],
+)
+def test_keys_that_cannot_be(keys: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=said):
+        main(["check", str(write(tmp_path, messy())), *keys])
+
+
+def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
+    cells: Cells = {
+        "id": [1, 2], "prompt": ["a", "b"], "expert": ["a", "b"], "router_choice": ["a", "a"], "correct": [1, 0],
+        "propensity": [0.5, 0.5],
+    }  # fmt: skip
+    main(["check", str(write(tmp_path, cells))])
+    assert "dataset=log" in capsys.readouterr().out
