@@ -74,5 +74,11 @@ def test_right_is_what_the_costs_say_without_the_prices(tiny: Callable[..., Dict
     data, router = build(tiny("method=linear", "cost=error_plus_cost"))
     split = data.splits.train
     assert isinstance(router.method, SimpleRouter)
-    rows = router.method.fit_rows(split.inputs, split.costs, split.labels)
+    rows = router.method.fit_rows(split.inputs, split.costs, split.labels, split.prices)
     torch.testing.assert_close(rows.right, 1 - split.answers.errors.double())
+    assert rows.prices is not None
+    torch.testing.assert_close(rows.prices, split.prices)
+    by_row = torch.stack([split.prices, 3 * split.prices])
+    again = router.method.fit_rows(split.inputs, split.costs, split.labels, by_row)
+    assert again.prices is not None
+    torch.testing.assert_close(again.prices, 2 * split.prices)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from l2d.api.experiment import make_experiment
@@ -27,6 +28,7 @@ from l2d.data.given import (
     read_outcomes,
     read_propensities,
 )
+from l2d.data.text.encoders import Encoder
 from l2d.lightning.learner import ended_by_signals
 from l2d.lightning.random_state import interruptible, random_state_kept
 from l2d.methods.method import Method
@@ -160,9 +162,17 @@ def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:
 def assemble_given(experiment: Experiment, X: Any, outcomes: Outcomes, labels: Any) -> Splits:
     encoder = make_dataset(experiment).encoder
     text = experiment.dataset.arguments["text"]
-    inputs, seen, groups = read_inputs(X, text, None if encoder is None else encoder.embed)
+    learned: list[Encoder] = []
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        assert encoder is not None
+        learned.append(encoder.fitted(texts))
+        return learned[-1].embed(texts)
+
+    inputs, seen, groups = read_inputs(X, text, None if encoder is None else embed)
     answers = Answers(outcomes.errors, prices=outcomes.by_row, propensities=outcomes.propensities)
     arrays = make_arrays(inputs, seen, groups, outcomes.names, answers, labels)
+    arrays = replace(arrays, reading=learned[-1].state if learned else {})
     return assemble_rows(experiment, arrays, "", expert_cache(experiment, renew=False))
 
 

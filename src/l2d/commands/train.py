@@ -124,7 +124,7 @@ def what_next(
         elif (dataset.get("text", "built in") or "text" in (dataset.get("columns") or {})) and not dataset.get("features"):
             query = '--text "a new query"'
     reads = (experiment.plain["router"].get("reads") or {}).get("name")
-    kept = ["--keep text"] if reads == "tokens" else []  # tokens are no features, which a server would keep
+    kept = ["--keep text"] if reads in ("tokens", "words") else []  # no numbers that a server could keep for the next router
     settled = any(map(OWN_METHOD.match, overrides))
     others = method if settled else ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
     swept = [text for text in overrides if not ONE_RUN.match(text) or OWN_METHOD.match(text)]

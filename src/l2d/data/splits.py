@@ -87,6 +87,7 @@ def pooled(arrays: Arrays) -> Arrays:
         train_ids=None if ids is None or train_ids is None else np.concatenate([train_ids, ids]),
         texts=None if arrays.texts is None else (arrays.texts[0] + arrays.texts[1], []),
         seen=arrays.seen,
+        reading=arrays.reading,
     )
 
 

@@ -48,6 +48,10 @@ class ServerLog(DatasetBase):
         rows = self._rows()
         return None if rows.texts is not None else "images" if is_image(rows) else "rows"
 
+    @property
+    def error_price(self) -> float | None:
+        return self._rows().unit.error_price
+
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002 (the path says where)
         rows = self._rows()
         found = hashlib.sha256("\n".join([*rows.ids, *rows.experts, repr(rows.about)]).encode())
@@ -68,10 +72,12 @@ class ServerLog(DatasetBase):
         rows = self._rows()
         names = rows.expert_names
         check_asked(rows, names)
-        inputs = self._inputs(rows, data_dir)
         labels, groups = torch.full((len(rows),), -1), equal_inputs(rows)
         draw = partial(stratified_split, fraction=self.test_fraction, seed=0, parameter="test_fraction", strict=False)
         train, test = draw_whole_groups(draw, labels, groups)
+        if self.encoder is not None and rows.texts is not None:
+            self.encoder = self.encoder.fitted(rows.texts[train.numpy()].tolist())
+        inputs = self._inputs(rows, data_dir)
         asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in names)
         read = len(snapshot(log_address(str(self.path)), self.run))
         left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
@@ -79,7 +85,10 @@ class ServerLog(DatasetBase):
         answers = answers_of_rows(rows, names)
         panel = Panel(names, answers, answers[:0], unit=rows.unit)
         none = inputs[:0], labels[:0]
-        whole = Arrays(inputs, labels, *none, 0, panel=panel, groups=groups, train_ids=rows.ids, seen=rows.seen)
+        reading = {} if self.encoder is None or rows.texts is None else self.encoder.state
+        whole = Arrays(
+            inputs, labels, *none, 0, panel=panel, groups=groups, train_ids=rows.ids, seen=rows.seen, reading=reading
+        )
         return divided(whole, train, test)
 
     def _rows(self) -> LoggedRows:

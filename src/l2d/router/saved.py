@@ -5,11 +5,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import torch
+
 from l2d.core.budget import OperatingPoint
 from l2d.router.score import RouterScore
 from l2d.router.trained import TrainedRouter
 from l2d.runs.artifact.drift import TRAINING_INPUTS
-from l2d.runs.artifact.exported import FILE, HELD_OUT, write_weights
+from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, write_weights
 from l2d.runs.folder import SAVED, RunFolder
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import write_json
@@ -47,6 +49,8 @@ def write_router(router: TrainedRouter, folder: Path) -> None:
     inputs = {} if router.training_inputs is None else vars(router.training_inputs)
     parts = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
     parts[TRAINING_INPUTS] = inputs
+    learned = {} if router.encoder is None else router.encoder.state
+    parts[READING] = {name: torch.from_numpy(array) for name, array in learned.items()}
     weights = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
     write_weights(folder / FILE, weights, router.description)
     router.network.keep(folder)

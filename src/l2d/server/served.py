@@ -82,8 +82,10 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
         raise ParameterError("explore", "one expert answers everything (shadow); give one of the two", settings.explore)
     if settings.keep == "text" and router.description.kind != "text":
         raise ParameterError("keep", f"this router sees {router.description.sees}; choose features or none", "text")
-    if settings.keep == "features" and is_tokens(inputs_of(router, example_query(router))):
-        raise ParameterError("keep", "this router reads tokens, which are no features; choose text or none", "features")
+    learned = router.encoder is not None and bool(router.encoder.state)
+    if settings.keep == "features" and (learned or is_tokens(inputs_of(router, example_query(router)))):
+        problem = "the next router could not use the numbers that this one makes of a text; choose text or none"
+        raise ParameterError("keep", problem, "features")
     if settings.drift_limit is not None and router.training_inputs is None:
         problem = "the run has no summary of its training inputs; train it again, or leave this out"
         raise ParameterError("drift_limit", problem, settings.drift_limit)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
@@ -30,7 +31,7 @@ from l2d.lightning.progress import EpochsFromOne, is_watched
 from l2d.lightning.timing import Timer
 from l2d.networks.network import Network
 from l2d.runs.artifact.drift import summary_tensors
-from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
+from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.training.fitted import Fitted
@@ -253,8 +254,9 @@ def write(
 
 
 def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str, Tensor]:
-    """The weights, the rows to fit a guard to, and a summary of the training inputs."""
+    """The weights, the rows to fit a guard to, a summary of the training inputs, and what the encoder of texts has learned."""
     kept = {f"{HELD_OUT}.{name}": value for name, value in judged.held_out.items()}
+    kept |= {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.reading.items()}
     return router.weights() | kept | summary_tensors(splits.train.source, splits.train.rows)
 
 

@@ -4,7 +4,7 @@ and scikit-learn are imported when a text is read."""
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,19 @@ class Encoder:
         """Different for encoders that have equal parameters but give different numbers."""
         return ""
 
+    def fitted(self, texts: Sequence[str]) -> "Encoder":  # noqa: ARG002
+        """The encoder that has learned from the training texts; itself if there is nothing to learn."""
+        return self
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """The arrays that it has learned, which are kept with the router."""
+        return {}
+
+    def restored(self, state: Mapping[str, np.ndarray]) -> "Encoder":  # noqa: ARG002
+        """The encoder with the state of a fitted one."""
+        return self
+
 
 class Hashed(Encoder):
     """Words, pairs of words, and pieces of 3 to 5 letters within words, hashed; nothing is learned."""
@@ -48,14 +61,19 @@ class Hashed(Encoder):
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         if len(texts) <= CHUNK:
             return hashed(texts)
-        from joblib import Parallel, cpu_count, delayed
-
-        found, starts = np.empty((len(texts), 2 * HASHES), dtype=np.float32), range(0, len(texts), CHUNK)
-        pool = Parallel(n_jobs=min(cpu_count(), len(starts)), return_as="generator")
-        parts = pool(delayed(hashed)(texts[i : i + CHUNK]) for i in starts)
-        for i, part in zip(starts, parts, strict=True):
+        found = np.empty((len(texts), 2 * HASHES), dtype=np.float32)
+        for i, part in zip(range(0, len(texts), CHUNK), in_chunks(hashed, texts), strict=True):
             found[i : i + CHUNK] = part
         return found
+
+
+def in_chunks(read: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Iterator[Any]:
+    """Apply `read` to CHUNK texts at a time, on all cores."""
+    from joblib import Parallel, cpu_count, delayed
+
+    starts = range(0, len(texts), CHUNK)
+    pool = Parallel(n_jobs=min(cpu_count(), len(starts)), return_as="generator")
+    yield from pool(delayed(read)(texts[i : i + CHUNK]) for i in starts)
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:

@@ -21,6 +21,7 @@ from l2d.utils.version import own_version
 
 FILE = "model.safetensors"
 HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is fitted to
+READING = "encoder"  # prefix of what the encoder of texts has learned
 HEADER = "l2d"  # one key: safetensors writes several in a different order in each process
 FORMAT = 2
 RETRAIN = "train the run again with force=true"

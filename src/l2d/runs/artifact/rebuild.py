@@ -18,7 +18,7 @@ from l2d.methods.simple import SimpleRouter
 from l2d.networks.network import Network
 from l2d.networks.prices import PriceModel
 from l2d.runs.artifact.drift import TRAINING_INPUTS, InputSummary
-from l2d.runs.artifact.exported import FILE, HELD_OUT, RETRAIN, RouterDescription, part_of, read_weights
+from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RETRAIN, RouterDescription, part_of, read_weights
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -77,7 +77,7 @@ def rebuild(
     held_out, summary = part_of(weights, HELD_OUT), part_of(weights, TRAINING_INPUTS)
     return RebuiltRun(
         *(experiment.plain, method, network, description),
-        encoder=rebuild_encoder(description.encoder, kept, trust),
+        encoder=rebuild_encoder(description.encoder, kept, trust, part_of(weights, READING)),
         held_out=HeldOut(**held_out, needed=description.guard.needed) if held_out else None,
         training_inputs=InputSummary(**summary) if summary else None,
     )
@@ -103,15 +103,19 @@ def rebuild_network(component: Component, method: Method, seen: RouterDescriptio
 
 
 def rebuild_encoder(
-    described: Mapping[str, Any] | None, kept: Mapping[str, Any], trust: Sequence[str] | None
+    described: Mapping[str, Any] | None,
+    kept: Mapping[str, Any],
+    trust: Sequence[str] | None,
+    learned: Tensors | None = None,
 ) -> Encoder | None:
-    """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too."""
+    """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too. learned:
+    from the training texts, if anything."""
     if described is None:
         return None
     component = expect(read_component("encoder", described, trust), Encoder, "an encoder of text")
     shared = {name: value for name, value in kept.items() if name in component.arguments}
     encoder: Encoder = make(with_arguments(component, shared))
-    return encoder
+    return encoder.restored({name: tensor.numpy() for name, tensor in learned.items()}) if learned else encoder
 
 
 def with_arguments(component: Component, arguments: Mapping[str, Any]) -> Component:

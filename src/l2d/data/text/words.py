@@ -1,0 +1,84 @@
+"""Text as numbers, learned from the training texts without any download. Light: scikit-learn is imported when a text is read."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from l2d.data.text.encoders import CHUNK, Encoder, in_chunks
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import Count
+
+NUMBERS = 8_192  # of words and pairs of words
+
+
+class Words(Encoder):
+    """The weights of words and pairs of words (hashed counts, TF-IDF), in the `columns` directions in which the training texts
+    differ most (SVD). Hashed, so that a word of a new text is known by its number alone."""
+
+    def __init__(self, *, columns: Count) -> None:
+        self.columns = columns
+        self.rarity = np.zeros(0, dtype=np.float32)  # of each number: the logarithm in IDF
+        self.directions = np.zeros((0, 0), dtype=np.float32)  # [columns, numbers]
+
+    def fitted(self, texts: Sequence[str]) -> "Words":
+        from sklearn.decomposition import TruncatedSVD
+
+        counts = counted_words(texts)
+        with_it = np.bincount(counts.indices, minlength=counts.shape[1])
+        rarity = (np.log((1 + len(texts)) / (1 + with_it)) + 1).astype(np.float32)
+        columns = max(1, min(self.columns, len(texts) - 1))
+        learned = TruncatedSVD(columns, random_state=0).fit(weighed(counts, rarity)) if len(texts) > 1 else None
+        directions = (
+            np.zeros((1, len(rarity)), np.float32) if learned is None else learned.components_.astype(np.float32)
+        )
+        return self.restored({"rarity": rarity, "directions": directions})
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {"rarity": self.rarity, "directions": self.directions}
+
+    def restored(self, state: Mapping[str, np.ndarray]) -> "Words":
+        found = Words(columns=self.columns)
+        found.rarity, found.directions, found.progress = state["rarity"], state["directions"], self.progress
+        return found
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        if not len(self.rarity):
+            raise ParameterError("", "has not learned from training texts yet")
+        return np.asarray(weighed(counted_words(texts), self.rarity) @ self.directions.T)
+
+
+def counted_words(texts: Sequence[str]) -> Any:
+    """A sparse matrix of how often each number of a word or a pair occurs in each text."""
+    if len(texts) <= CHUNK:
+        return word_counter().transform(texts)
+    from scipy.sparse import vstack
+
+    return vstack(list(in_chunks(word_counter().transform, texts)))
+
+
+@cache
+def word_counter() -> Any:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    return HashingVectorizer(
+        n_features=NUMBERS,
+        alternate_sign=False,
+        norm=None,
+        ngram_range=(1, 2),
+        token_pattern=r"(?u)\b\w+\b",
+        dtype=np.float32,
+    )
+
+
+def weighed(counts: Any, rarity: np.ndarray) -> Any:
+    """1 + log count, times rarity, each row scaled to length 1."""
+    from sklearn.preprocessing import normalize
+
+    found = counts.copy()
+    np.log(found.data, out=found.data)
+    found.data += 1
+    found.data *= rarity[found.indices]
+    return normalize(found, copy=False)
