@@ -15,7 +15,7 @@ from l2d.core.ridge import fit_crossed
 from l2d.data.arrays import channel_statistics
 from l2d.data.sheet import write_sheet
 from l2d.logs import model as logged
-from l2d.logs.model import completed, fit_chances
+from l2d.logs.model import LARGE, completed, fit_chances
 from l2d.networks import prices
 from l2d.networks.prices import PriceModel
 from l2d.utils.errors import L2DError
@@ -109,12 +109,13 @@ def test_chances_of_being_asked() -> None:
     truth = torch.sigmoid(x)
     asked = torch.cat([torch.rand(4_000, 1, generator=rng) < truth, torch.ones(4_000, 1, dtype=torch.bool)], dim=1)
     ones = torch.ones(4_000, 1).double()
-    shares = torch.sigmoid(fit_chances(ones, asked))
+    shares = torch.sigmoid(fit_chances(ones, asked, 0)[0])
     assert shares[0].tolist() == pytest.approx([float(asked[:, 0].double().mean()), 1.0], abs=1e-5)
     points = torch.cat([x, ones], dim=1)
-    found = torch.sigmoid(points @ fit_chances(points, asked))
-    assert (found[:, 0] - truth[:, 0]).abs().max() < 0.1
-    assert (found[:, 1] > 0.999).all()
+    coefficients, odds = fit_chances(points, asked, 1)
+    for found in (torch.sigmoid(points @ coefficients), torch.sigmoid(odds)):
+        assert (found[:, 0] - truth[:, 0]).abs().max() < 0.1
+        assert (found[:, 1] > 0.999).all()
 
 
 def test_inputs_that_say_nothing_of_who_is_asked_do_not_count() -> None:
@@ -123,8 +124,26 @@ def test_inputs_that_say_nothing_of_who_is_asked_do_not_count() -> None:
     points = torch.cat([torch.randn(600, 200, generator=rng), torch.ones(600, 1)], dim=1).double()
     drawn = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 600, replacement=True, generator=rng)
     asked = torch.eye(3, dtype=torch.bool)[drawn]
-    found = torch.sigmoid(points @ fit_chances(points, asked))
+    found = torch.sigmoid(points @ fit_chances(points, asked, 200)[0])
     torch.testing.assert_close(found, asked.double().mean(dim=0).expand(600, 3))
+
+
+def test_confounders_do_not_drown_among_inputs() -> None:
+    """Three groups decide who is asked: .7, .2, .1 and so on. Beside 200 inputs of noise, each row has its group's shares, also by
+    models that did not see it; as three of 203 inputs, the groups drown."""
+    rng = torch.Generator().manual_seed(2)
+    group = torch.randint(3, (1_500,), generator=rng)
+    truth = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.5, 0.2], [0.1, 0.3, 0.6]]).double()[group]
+    asked = torch.eye(3, dtype=torch.bool)[torch.multinomial(truth, 1, generator=rng)[:, 0]]
+    groups, noise = torch.eye(3).double()[group], torch.randn(1_500, 200, generator=rng).double()
+    ones = torch.ones(1_500, 1).double()
+    points = torch.cat([noise, LARGE * groups, ones], dim=1)
+    coefficients, odds = fit_chances(points, asked, 200)
+    for found in (torch.sigmoid(points @ coefficients), torch.sigmoid(odds)):
+        assert (found - truth).abs().max() < 0.08
+    drowned = torch.cat([noise, groups, ones], dim=1)
+    found = torch.sigmoid(drowned @ fit_chances(drowned, asked, 203)[0])
+    assert (found - truth).abs().mean() > 0.05
 
 
 def test_completed_by_hand() -> None:

@@ -121,7 +121,7 @@ def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, a
     with under("cost"):
         costed = price(arrays, panel, cost, train, validation)
         facts = cost.facts(panel, train)
-    costed = complete(costed, panel.names, division)
+    costed = complete(costed, panel, division)
     learned, held_out = training_costs(costed.train, cost, division), costed.validation
     evidence: Evidence | None = None
     if division.with_evidence:
@@ -170,19 +170,20 @@ def price(arrays: Arrays, panel: Panel, cost: Cost, train: Tensor, validation: T
     return CostedSplits(learned, held_out, test, prices)
 
 
-def complete(costed: CostedSplits, names: Sequence[str], division: Division) -> CostedSplits:
-    """Estimate the costs that a log does not know: doubly robust where they judge, and for training as the method needs them."""
+def complete(costed: CostedSplits, panel: Panel, division: Division) -> CostedSplits:
+    """Estimate the costs that a log does not know: doubly robust where they judge, and for training as the method needs them. If
+    confounders decided who was asked, no method can learn from the log as it is."""
     train = costed.train
     if not any(part.costs.isnan().any() for part in (train, costed.validation, costed.test)):
         return costed
     with one_thread_if_small(train.source.numel()):
-        model = fit_log_model(train, names)
+        model = fit_log_model(train, panel.names)
         validation, test = model.judged(costed.validation), model.judged(costed.test)
     robust = doubly_robust(train.costs, model.own)
-    if not division.from_logs:
+    if not division.from_logs or panel.confounded:
         train = replace(train, costs=completed(train.costs, model.own, division.missing))
     source: Propensities = "estimated" if train.answers.propensities is None else "given"
-    price_weights = model.prices if division.sampling == "none" else None
+    price_weights = model.prices if division.sampling == "none" and train.answers.confounders is None else None
     return CostedSplits(train, validation, test, costed.prices, source, robust, price_weights)
 
 

@@ -12,7 +12,7 @@ from l2d.utils.errors import L2DError
 from l2d.utils.parameters import clearest_problem
 
 # Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 
 class _Strict:
@@ -107,6 +107,11 @@ class LoggedOutcomes(_Strict):
     router: OffPolicyValue
     guarded: OffPolicyValue
     best_single: OffPolicyValue
+    effective_rows: list[float]  # of each expert: (Σ w)² / Σ w², of weights w = 1/propensity
+    rare: float | None  # the share of rows on which some propensity is below .02; None: not all are known
+    flip_strength: float  # of the odds of being asked, by something unseen, that could flip the verdict (1: none is needed)
+    explored_deviation: float  # of the gain of one decision, in the log of a server with --explore 0.1
+    rows_per_day: float | None  # with an outcome; None: the table has no times
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ class RoutingMetrics(Score):
 class RunMetrics(RoutingMetrics):
     """The content of metrics.json; scores are of the test split unless they say otherwise."""
 
-    schema_version: Literal[5]
+    schema_version: Literal[6]
     capabilities: Capabilities
     evaluation: Literal["holdout", "cross_validate"]  # cross_validate: every row is a test row of one of five folds
     validation: Score  # cross_validate: the mean over the folds

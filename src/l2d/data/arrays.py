@@ -22,14 +22,15 @@ SAMPLED = 10_000_000
 @dataclass(frozen=True)
 class Answers:
     """Outcomes of p experts on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data; NaN where an expert
-    was not asked. If known: predictions int64 [n, p]; prices and latencies of each row [n, p], NaN where not known; and
-    propensities [n, p], the chance of being asked where an expert was."""
+    was not asked. If known: predictions int64 [n, p]; prices and latencies of each row [n, p], NaN where not known; propensities
+    [n, p], the chance of being asked where an expert was; and confounders [n, C], which may have decided who was asked."""
 
     errors: Tensor
     predictions: Tensor | None = None
     prices: Tensor | None = None
     latencies: Tensor | None = None
     propensities: Tensor | None = None
+    confounders: Tensor | None = None
 
     def __getitem__(self, rows: Tensor | slice) -> Answers:
         return Answers(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
@@ -74,7 +75,9 @@ def same_name(name: str) -> str:
 class Panel:
     """The experts of a run: their names and what they did on the training and the test rows. coverage [p], knows bool
     [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have classes of their own.
-    learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. unit: of the prices."""
+    learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. unit: of the prices.
+    rows_per_day: that have an outcome; None if rows have no times. confounded: whether columns that a router does not see may have
+    decided who was asked."""
 
     names: tuple[str, ...]
     train: Answers
@@ -83,6 +86,8 @@ class Panel:
     knows: Tensor | None = None
     learned: bool = False
     unit: PriceUnit = UNKNOWN_UNIT
+    rows_per_day: float | None = None
+    confounded: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Completes the costs of a log, which knows only those of the experts that were asked."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from l2d.core.guard import paired
 from l2d.core.off_policy import Logged, doubly_robust, inverse_propensity, weights_of
@@ -17,7 +17,11 @@ from l2d.utils.seeding import stream
 
 LEAST_ASKED = 10  # training rows on which every expert must have been asked
 LEAST_CHANCE = 0.01  # estimated propensities are at least this: one row may not weigh more than a hundred
-STRENGTHS = (1e-3, 1e-2)  # C of the propensities' classifier: the inverse of its penalty
+# Confounders are that much larger than inputs, so that no penalty shrinks a few of them for the noise of hundreds of inputs.
+LARGE = 30.0
+STRENGTH = (
+    0.01  # C of the propensities' classifier, the inverse of its penalty; of a confounder that is not enlarged, 9
+)
 CHANCE_FOLDS = 3
 SURE = 2.0  # standard errors
 
@@ -25,10 +29,10 @@ SURE = 2.0  # standard errors
 @dataclass(frozen=True)
 class LogModel:
     """The expected cost of each expert and its chance of being asked, fitted to the training rows of a log. Both are linear in the
-    inputs if these are rows of numbers; else they are means.
+    inputs, if these are rows of numbers, and in the confounders; else they are means.
 
-    mean, std: of the inputs [F]. costs, prices [F + 1, p]: coefficients; prices is None if rows have none of their own. chances
-    [F + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. own: for the training rows,
+    mean, std: of the inputs [F]. costs, prices [F + C + 1, p]: coefficients; prices is None if rows have none of their own. chances
+    [F + C + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. own: for the training rows,
     each by a model that did not see the row.
     """
 
@@ -41,11 +45,14 @@ class LogModel:
 
     def judged(self, split: Split) -> Split:
         """Rows that the model did not see, with doubly robust costs and prices."""
-        points = standardised(split.inputs, self.mean, self.std).double()
-        logged = Logged(points @ self.costs, weights_in(points, split, self.chances))
+        points, inputs = points_of(split, self.mean, self.std)
+        chances = self.chances
+        if chances is None and not known_chances(split):  # the training rows, all asked, say nothing of this log
+            chances = fit_chances(points, ~split.costs.isnan(), inputs)[0]
+        logged = logged_of(split, points @ self.costs, None if chances is None else points @ chances)
         prices = split.prices
         if self.prices is not None:
-            prices = doubly_robust(prices, Logged(points @ self.prices, logged.weights))
+            prices = doubly_robust(prices, replace(logged, expected=points @ self.prices))
         return replace(split, costs=doubly_robust(split.costs, logged), prices=prices, logged=logged)
 
 
@@ -58,25 +65,38 @@ def fit_log_model(train: Split, names: Sequence[str]) -> LogModel:
             needed = f"at least {LEAST_ASKED} are needed, or leave it out (dataset.experts; in l2d.fit, its column)"
             raise L2DError(f"{name}: {was} in the training rows of this log; {needed}")
     mean, std = (torch.tensor(part) for part in channel_statistics(train.source, train.rows))
-    points = standardised(train.inputs, mean, std).double()
+    points, inputs = points_of(train, mean, std)
     p, by_row = len(names), train.prices.ndim == 2
     coefficients, expected = fit_crossed(points, torch.cat([train.costs, *([train.prices] if by_row else [])], dim=1))
-    chances = None if asked.all() or train.answers.propensities is not None else fit_chances(points, asked)
-    own = Logged(expected[:, :p], weights_in(points, train, chances))
+    chances, odds = (None, None) if known_chances(train) else fit_chances(points, asked, inputs)
+    own = logged_of(train, expected[:, :p], odds)
     return LogModel(mean, std, coefficients[:, :p], coefficients[:, p:] if by_row else None, chances, own)
 
 
-def weights_in(points: Tensor, split: Split, chances: Tensor | None) -> Tensor:
-    """Inverse propensities [n, p] where an expert was asked, else 0. chances: see LogModel."""
-    asked = ~split.costs.isnan()
-    if split.answers.propensities is not None:
-        return weights_of(asked, split.answers.propensities)
-    if asked.all():
-        return torch.ones_like(split.costs)
-    if chances is None:  # all experts were asked on the training rows: these say nothing of this log
-        chances = fit_chances(points, asked)
-    weights = weights_of(asked, torch.sigmoid(points @ chances).clamp(min=LEAST_CHANCE))
-    return weights / weights.mean(dim=0).clamp(min=LEAST_CHANCE)  # the mean for true propensities is 1
+def points_of(split: Split, mean: Tensor, std: Tensor) -> tuple[Tensor, int]:
+    """The inputs, the enlarged confounders and a 1 [n, F + C + 1], and F."""
+    points = standardised(split.inputs, mean, std).double()
+    inputs, confounders = points.shape[1] - 1, split.answers.confounders
+    if confounders is not None:
+        points = torch.cat([points[:, :-1], LARGE * confounders, points[:, -1:]], dim=1)
+    return points, inputs
+
+
+def known_chances(split: Split) -> bool:
+    return split.answers.propensities is not None or not bool(split.costs.isnan().any())
+
+
+def logged_of(split: Split, expected: Tensor, odds: Tensor | None) -> Logged:
+    """odds [n, p]: estimated log-odds of being asked, for a log without propensities of its own."""
+    asked, given = ~split.costs.isnan(), split.answers.propensities
+    if asked.all() and given is None:
+        return Logged(expected, torch.ones_like(split.costs), torch.ones_like(split.costs))
+    if given is not None:
+        return Logged(expected, weights_of(asked, given), given)
+    assert odds is not None
+    chances = torch.sigmoid(odds).clamp(min=LEAST_CHANCE)
+    weights = weights_of(asked, chances)
+    return Logged(expected, weights / weights.mean(dim=0).clamp(min=LEAST_CHANCE), chances)  # the true mean is 1
 
 
 def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
@@ -93,42 +113,48 @@ def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
     return robust - robust.min().clamp(max=0)
 
 
-def fit_chances(points: Tensor, asked: Tensor) -> Tensor:
-    """Log-odds of being asked, as coefficients [F, p]. Inputs count only if they say more than an expert's share of the rows does,
-    on rows that were left out and by more than two standard errors: chance would make weights that are far too large."""
-    columns = []
+def fit_chances(points: Tensor, asked: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
+    """Log-odds of being asked, as coefficients [F + C + 1, p], and for each row by a model that did not see it [n, p]. inputs: F.
+
+    A ridge regression of being asked makes one number per expert of all columns. A logistic regression on these numbers and the
+    confounders, which are few, calibrates them. The numbers count only if they say more than the confounders do, on rows that were
+    left out and by more than two standard errors; confounders, if they say more than an expert's share of the rows.
+    """
+    scores, guessed = fit_crossed(points, asked.double() - asked.double().mean(dim=0))
+    size = LARGE / guessed.std(dim=0).clamp(min=1e-3)
+    others = points[:, inputs:]
+    levels = [others[:, -1:], others, torch.cat([guessed * size, others], dim=1)]
     fold = torch.from_numpy(stream(0, "chances").permutation(len(points))) % CHANCE_FOLDS
-    for mine in asked.T:
-        choices: dict[float | None, Tensor] = {None: torch.zeros(len(points), dtype=torch.float64)}
-        if points.shape[1] > 1 and not mine.all():
-            choices |= {strength: torch.zeros(len(points), dtype=torch.float64) for strength in STRENGTHS}
-        for strength, lost in choices.items():
-            for k in range(CHANCE_FOLDS):
-                others, own = fold != k, fold == k
-                column = chance_column(points[others], mine[others], strength)
-                odds = points[own] @ column
-                lost[own] = torch.nn.functional.binary_cross_entropy_with_logits(
-                    odds, mine[own].double(), reduction="none"
-                )
-        best = min(choices, key=lambda choice: float(choices[choice].mean()))
-        gain, error = paired(choices[None] - choices[best])
-        sure = error is not None and gain > SURE * error
-        columns.append(chance_column(points, mine, best if sure else None))
-    return torch.stack(columns, dim=1)
+    coefficients, odds = torch.zeros_like(scores), torch.zeros_like(guessed)
+    for k, mine in enumerate(asked.T):
+        crossed = [crossed_odds(columns, mine, fold) for columns in levels]
+        lost = [binary_cross_entropy_with_logits(found, mine.double(), reduction="none") for found in crossed]
+        best = 1 if lost[1].mean() < lost[0].mean() else 0
+        gain, error = paired(lost[best] - lost[2])
+        if error is not None and gain > SURE * error:
+            best = 2
+        column, odds[:, k] = chance_column(levels[best], mine), crossed[best]
+        if best == 2:
+            coefficients[:, k], column = scores @ (size * column[: len(size)]), column[len(size) :]
+        coefficients[-len(column) :, k] += column
+    return coefficients, odds
 
 
-def chance_column(points: Tensor, mine: Tensor, strength: float | None) -> Tensor:
-    """Coefficients of a logistic regression; None: the log-odds of the share of the rows, whatever the input."""
-    from sklearn.exceptions import ConvergenceWarning
+def crossed_odds(columns: Tensor, mine: Tensor, fold: Tensor) -> Tensor:
+    """Log-odds of each row by the other folds' rows [n]."""
+    odds = torch.zeros(len(columns), dtype=torch.float64)
+    for k in range(CHANCE_FOLDS):
+        odds[fold == k] = columns[fold == k] @ chance_column(columns[fold != k], mine[fold != k])
+    return odds
+
+
+def chance_column(columns: Tensor, mine: Tensor) -> Tensor:
+    """Coefficients of a logistic regression; of the last column alone, which is 1, the log-odds of the share of the rows."""
     from sklearn.linear_model import LogisticRegression
 
-    column = torch.zeros(points.shape[1], dtype=torch.float64)
+    column = torch.zeros(columns.shape[1], dtype=torch.float64)
     column[-1] = torch.logit(mine.double().mean(), eps=1e-6)
-    if strength is None or mine.all() or not mine.any():
-        return column
-    model = LogisticRegression(C=strength, max_iter=200, tol=1e-3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(points[:, :-1].numpy(), mine.numpy())
-    column[:-1], column[-1] = torch.from_numpy(model.coef_[0]), float(model.intercept_[0])
+    if len(column) > 1 and mine.any() and not mine.all():
+        model = LogisticRegression(C=STRENGTH, solver="newton-cholesky").fit(columns[:, :-1].numpy(), mine.numpy())
+        column[:-1], column[-1] = torch.from_numpy(model.coef_[0]), float(model.intercept_[0])
     return column

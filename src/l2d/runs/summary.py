@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from l2d.core.prices import ERRORS, Prices
 from l2d.core.results import Estimate, GuardedScore, GuardEvidence, RunMetrics, Score
+from l2d.runs.settling import overlap_lines, settled_by
 from l2d.utils.text import Z, aligned, counted
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     if log is None:
         return []
     asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=True))
-    guessed = "estimated from the inputs, since the log does not give them for these rows and experts"
+    guessed = "estimated, since the log does not give them for these rows and experts"
     known = "given" if log.propensities == "given" else guessed
     estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}
     values = [f"{name} {_estimated(found, prices)}" for name, found in estimates.items()]
@@ -134,6 +135,7 @@ def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
         f"from a log: asked on {asked} of the rows; propensities {known}. All losses above are doubly robust estimates.",
         f"value of the router, ± 95 %: {'; '.join(values)}",
         f"the log's own choices cost {_estimated(log.policy, prices)} {SURE}",
+        *overlap_lines(metrics, log),
     ]
 
 
@@ -194,15 +196,16 @@ def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     if guarded.constant is not None:
         hopeful = first == "validation" and guarded.validation.gain > 0
         more = " More validation rows might show one (validation_fraction)." if hopeful else ""
+        more += settled_by(metrics)
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}.{more}"
     gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)}"
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:
         same = f"On {then} it costs the same as {seen.best_constant} alone"
         kept = "The guard keeps the router." if cross_validated(metrics) else "Routing gained on validation."
-        return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}."
+        return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}.{settled_by(metrics)}"
     if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
-        return f"verdict: routing may pay. {found.format('less')}, which may be chance."
+        return f"verdict: routing may pay. {found.format('less')}, which may be chance.{settled_by(metrics)}"
     alone = guarded.deferral_loss + guarded.test.gain
     oracle = metrics.baselines.oracle
     way = "" if oracle is None else f", {seen.gain / (alone - oracle.deferral_loss):.0%} of the way to the oracle"

@@ -67,7 +67,7 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     n, found = len(rows), [fold.metrics for fold in folds]
     metrics = RunMetrics(
         **about_the_routing(method, splits, rows, whole.train_categories, mean_simple(found)),
-        log=about_the_log(splits, rows, guarded, best),
+        log=about_the_log(splits, rows, guarded, guard),
         **about_the_run(fitted),
         evaluation="cross_validate",
         rows=RowCounts(train=len(splits.train), validation=n, test=n),

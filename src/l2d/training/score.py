@@ -13,7 +13,15 @@ from l2d.assembly.assemble import Splits
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import DECISIONS, argmax_last
 from l2d.core.guard import Guard, HeldOut, fit_guard
-from l2d.core.off_policy import Logged, known_costs, policy_value, value_of
+from l2d.core.off_policy import (
+    Logged,
+    effective_rows,
+    explored_deviation,
+    flip_strength,
+    known_costs,
+    policy_value,
+    value_of,
+)
 from l2d.core.results import (
     ESTIMATED,
     KNOWN,
@@ -30,6 +38,9 @@ from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
 from l2d.training.fitted import Fitted, LearnedRows
 from l2d.utils.errors import L2DError
+
+RARE = 0.02  # a propensity
+EXPLORE = 0.1  # the share of decisions that a server would explore
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Scored:
 @dataclass(frozen=True)
 class RoutedRows:
     """The decisions of a router on n rows, and the costs of each expert there. expected_errors, posterior: of methods that have
-    them. logged_expected, logged_weights: those of `logged`, if a log knows only some costs; the costs are then doubly robust."""
+    them. logged_…: the parts of `logged`, if a log knows only some costs; the costs are then doubly robust."""
 
     scores: Tensor
     utilities: Tensor
@@ -62,19 +73,20 @@ class RoutedRows:
     posterior: Tensor | None = None
     logged_expected: Tensor | None = None
     logged_weights: Tensor | None = None
+    logged_chances: Tensor | None = None
 
     @classmethod
     def of(cls, method: Method, split: Split, outputs: Tensor) -> "RoutedRows":
         decided = (method.utilities(outputs), method.decide(outputs), split.costs, split.prices)
         posterior = method.posterior(outputs) if method.has_posterior else None
-        logged = () if split.logged is None else (split.logged.expected, split.logged.weights)
+        logged = () if split.logged is None else vars(split.logged).values()
         return cls(outputs, *decided, method.expected_errors(outputs), posterior, *logged)
 
     @property
     def logged(self) -> Logged | None:
         if self.logged_expected is None or self.logged_weights is None:
             return None
-        return Logged(self.logged_expected, self.logged_weights)
+        return Logged(self.logged_expected, self.logged_weights, self.logged_chances)
 
     def __len__(self) -> int:
         return len(self.decisions)
@@ -96,7 +108,7 @@ def score_router(fitted: Fitted) -> Scored:
     guard, guarded = judged.guard, judged.guard.decide(test.utilities, test.decisions)
     metrics = RunMetrics(
         **about_the_routing(method, splits, test, splits.categories, simple_scores(splits)),
-        log=about_the_log(splits, test, guarded, guard.best),
+        log=about_the_log(splits, test, guarded, guard),
         **about_the_run(fitted),
         evaluation="holdout",
         rows=RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
@@ -144,18 +156,31 @@ def about_the_routing(
     }
 
 
-def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, best: int) -> LoggedOutcomes | None:
+def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guard) -> LoggedOutcomes | None:
     """The values of the router, the guarded router and the best single expert in a log; None if all costs are known."""
-    if rows.logged is None or splits.propensities is None:
+    logged = rows.logged
+    if logged is None or splits.propensities is None:
         return None
-    value = partial(value_of, robust=rows.costs, logged=rows.logged)
+    value = partial(value_of, robust=rows.costs, logged=logged)
+    alone = [torch.full_like(rows.decisions, k) for k in range(len(splits.panel.names))]
+    best, costs = alone[guard.best], rows.costs.double()
+    if guard.constant is None:
+        rivals, served, other = [best], guarded, best
+    else:
+        rivals, served, other = [one for k, one in enumerate(alone) if k != guard.constant], best, rows.decisions
+    chances = logged.chances
     return LoggedOutcomes(
-        asked=(rows.logged.weights > 0).double().mean(dim=0).tolist(),
+        asked=(logged.weights > 0).double().mean(dim=0).tolist(),
         propensities=splits.propensities,
-        policy=policy_value(known_costs(rows.costs, rows.logged)),
+        policy=policy_value(known_costs(rows.costs, logged)),
         router=value(rows.decisions),
         guarded=value(guarded),
-        best_single=value(torch.full_like(rows.decisions, best)),
+        best_single=value(best),
+        effective_rows=effective_rows(logged.weights).tolist(),
+        rare=None if chances is None or chances.isnan().any() else float((chances < RARE).any(dim=1).double().mean()),
+        flip_strength=min(flip_strength(served, rival, costs, logged) for rival in rivals),
+        explored_deviation=explored_deviation(served, other, costs, logged, EXPLORE),
+        rows_per_day=splits.panel.rows_per_day,
     )
 
 

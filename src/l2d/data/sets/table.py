@@ -13,6 +13,7 @@ import numpy as np
 
 from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
+from l2d.data.confounders import encoded, tells_who
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
@@ -41,6 +42,7 @@ class Table(DatasetBase):
     same for every seed, and rows with the same text stay on one side. split_by: a column of times, by which the last
     `test_fraction` of the rows are the test split. category: a column by which results are broken down; only:
     the categories to keep. columns: {role: column}, for columns with other names. merge: in a log, lists of names of one expert.
+    confounders: in a log, columns that may have decided who was asked; a router does not see them.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Table(DatasetBase):
         test_fraction: ProperShare,
         columns: dict[str, Name] | None = None,
         merge: list[list[Name]] | None = None,
+        confounders: list[Name] | None = None,
     ) -> None:
         self.path = None if path is None else Path(path).expanduser()
         self.named = Named.of(
@@ -77,6 +80,7 @@ class Table(DatasetBase):
             only=_words(only),
             split=_words(split),
             split_by=_words(split_by),
+            confounders=_words(confounders),
         )
         self.named.check(reads_text=encoder is not None)
         self.encoder, self.image_size, self.test_fraction = encoder, image_size, test_fraction
@@ -136,10 +140,12 @@ class Table(DatasetBase):
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
-        panel = _panel(read, inputs)
+        panel = _panel(read, inputs, named)
         if panel is not None and named.split_by is not None:
             _note_drift(sheet, panel.train.errors, train, test, experts)
-        note_columns(sheet, experts, named, read.roles, list(seen.features))
+        unused = note_columns(sheet, experts, named, read.roles, list(seen.features))
+        if panel is not None and panel.train.propensities is None:
+            _warn_of_confounders(sheet, unused, panel.train.errors)
         undivided = Arrays(
             inputs,
             labels,
@@ -185,7 +191,7 @@ def _words(given: Any) -> Any:
     return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
 
 
-def _panel(read: TableRows, inputs: Tensor) -> Panel | None:
+def _panel(read: TableRows, inputs: Tensor, named: Named) -> Panel | None:
     """All rows as training rows. Where a price or a latency of an answer is empty, it has the one that a regression expects."""
     import torch
 
@@ -201,13 +207,29 @@ def _panel(read: TableRows, inputs: Tensor) -> Panel | None:
     answers = Answers(**parts)
     if read.some_left_out:
         own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
+    # A few features beside a text are among the confounders: hundreds of numbers of the text would drown them.
+    deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
+    if deciding and not asked.all():
+        parts["confounders"] = encoded(sheet, deciding)
         begins = (PROPENSITY, *(f"{outcome}_" for outcome in OUTCOMES))
         others = any(name.startswith(begins) and name not in own for name in sheet.made or sheet.names)
         answers, problem = with_kept_propensities(answers, others=others, each_asked=bool(sheet.made))
         if problem:
             sheet.note(problem)
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
-    return Panel(tuple(expert.name for expert in experts), answers, answers[:0], unit=unit)
+    names = tuple(expert.name for expert in experts)
+    confounded = bool(named.confounders)
+    return Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=confounded)
+
+
+def _warn_of_confounders(sheet: Sheet, columns: list[str], errors: Tensor) -> None:
+    """Name the unused columns that tell who was asked: if they also tell how hard a query is, all estimates are wrong."""
+    asked = (~errors.isnan()).numpy()
+    if asked.all():
+        return
+    for name, (chance, without) in tells_who(sheet, columns, asked).items():
+        told = f"{name} tells who was asked: {chance:.0%} of the time, {without:.0%} without it"
+        sheet.note(f"WARNING: {told}. If it was known before: 'dataset.confounders=[{name}]' (docs/your_table.md#logs)")
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from l2d.data.sets.long_log import EXPERT, ID, MONEY_WORDS, PREFIXES, answer_columns, is_long, widened
+from l2d.data.sets.long_log import AFTER, EXPERT, ID, MONEY_WORDS, PREFIXES, answer_columns, is_long, widened
 from l2d.data.sets.outcomes import LATENCY, OF_AN_EXPERT, OUTCOMES, PROPENSITY, Expert, Outcome, money_columns
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError, unknown
@@ -37,6 +37,7 @@ class Named:
     only: list[str] | None
     split: str | None
     split_by: str | None
+    confounders: list[str] | None
     columns: Mapping[str, str] = field(default_factory=dict)
     merge: Sequence[Sequence[str]] = ()
 
@@ -84,7 +85,8 @@ class Named:
     def unseen(self) -> list[tuple[str, str]]:
         """(key, column) of what a router must not see, but the time."""
         named = (("label", self.label), ("category", self.category), ("split", self.split))
-        return [(key, column) for key, column in named if column is not None]
+        told = [(key, column) for key, column in named if column is not None]
+        return told + [("confounders", name) for name in self.confounders or []]
 
     @property
     def times(self) -> list[tuple[str, str]]:
@@ -143,12 +145,13 @@ def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str
     """{column: its role}, for columns that a router must not see."""
     roles = {expert.column: f"what {expert.name} did" for expert in experts}
     for key, column in [*named.unseen, *named.times]:
-        if key == "category" and column == named.label:  # both at once is fine
+        both = {"category": (named.label,), "confounders": (named.label, named.category)}
+        if column in both.get(key, ()):  # both at once is fine
             continue
         sheet.check_column(key, column)
         if column in roles:
             raise ParameterError(key, f"that column is {roles[column]} already", column)
-        roles[column] = "the time" if key == "split_by" else f"the {key}"
+        roles[column] = {"split_by": "the time", "confounders": "a confounder"}.get(key, f"the {key}")
     return roles | {name: f"the {name}" for name in ("time", ID) if name in named.columns and name in sheet.columns}
 
 
@@ -175,8 +178,11 @@ def _free_features(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[st
     return free
 
 
-def note_columns(sheet: Sheet, experts: list[Expert], named: Named, roles: dict[str, str], features: list[str]) -> None:
-    """Print the use of each column: one that leaks the answer is easily overlooked."""
+def note_columns(
+    sheet: Sheet, experts: list[Expert], named: Named, roles: dict[str, str], features: list[str]
+) -> list[str]:
+    """Print the use of each column: one that leaks the answer is easily overlooked. Return the columns that are not used but may be
+    known before an expert is asked."""
     inputs, prices = [*features, *named.texts], list(money_columns(sheet, experts).values())
     beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY))]
     paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))
@@ -196,3 +202,7 @@ def note_columns(sheet: Sheet, experts: list[Expert], named: Named, roles: dict[
     prose = next((name for name in unused if sheet.is_prose(name)), None)
     if prose is not None and not named.texts and named.features is None:
         sheet.note(f"the router does not see {prose}, which looks like text; read it with dataset.text={prose}")
+    others = [
+        name for name in (named.label, named.category) if name is not None and name not in (named.confounders or ())
+    ]
+    return [*others, *(name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name))]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from l2d.data.arrays import NO_OUTCOME, Seen
-from l2d.data.cells import missing
+from l2d.data.cells import floats, missing
 from l2d.data.sets.outcomes import Expert, amounts_of
 from l2d.data.sets.table_columns import (
     Named,
@@ -25,7 +25,7 @@ from l2d.utils.text import counted, listed
 @dataclass(frozen=True)
 class TableRows:
     """A table as it was read. roles: of columns that a router must not see. words: the labels. amounts: the parts of Answers, if
-    there are experts. some_left_out: whether rows without an outcome were."""
+    there are experts. some_left_out: whether rows without an outcome were. rows_per_day: None if there are no times."""
 
     sheet: Sheet
     experts: list[Expert]
@@ -35,10 +35,12 @@ class TableRows:
     texts: list[str] | None
     amounts: dict[str, np.ndarray] | None
     some_left_out: bool
+    rows_per_day: float | None
 
 
 def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[Expert]]) -> TableRows:
     """From a sheet that collects its faults."""
+    days = _days(sheet, named.split_by or "time")  # before a log loses its times
     sheet = with_a_row_per_query(sheet, named)
     experts = find_experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
     whole = _kept_rows(sheet, named)
@@ -56,7 +58,19 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
         sheet.numbers(column)
     if named.split_by is not None:
         sheet.times(named.split_by)
-    return TableRows(sheet, experts, roles, seen, words, texts, amounts, some_left_out=len(asked) < len(whole))
+    rate = len(sheet) / days if days else None
+    return TableRows(sheet, experts, roles, seen, words, texts, amounts, len(asked) < len(whole), rate)
+
+
+def _days(sheet: Sheet, column: str) -> float | None:
+    """From the first to the last time in a column. None if there is no such column, or it holds numbers, whose unit is unknown, or
+    something else."""
+    if column not in sheet.columns or not np.isnan(floats(sheet.columns[column])).all():
+        return None
+    try:
+        return float(np.ptp(replace(sheet, faults=None).times(column))) / 86_400
+    except L2DError:
+        return None
 
 
 def _kept_rows(sheet: Sheet, named: Named) -> Sheet:

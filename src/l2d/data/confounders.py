@@ -1,0 +1,66 @@
+"""Columns that may have decided who was asked in a log: as numbers for its model, and a test of the columns that nobody named.
+Light: torch and scipy are imported where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l2d.data.cells import cell_word, floats, missing
+from l2d.data.sheet import Sheet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MANY = 20  # different numbers; more are divided into quantiles
+QUANTILES = 10
+RARE = 10  # rows; values that fewer have are one group
+CHANCE = 0.01  # that some column is named although none tells who was asked
+
+
+def groups_of(sheet: Sheet, column: str) -> np.ndarray:
+    """int [n], from 0: the group of each row. A value is a group, so is an empty cell, and so are all rare values together; numbers
+    with many values are divided into quantiles."""
+    cells = sheet.columns[column]
+    values, empty = floats(cells), missing(cells)
+    if not np.isnan(values[~empty]).any() and len(np.unique(values[~empty])) > MANY:
+        edges = np.quantile(values[~empty], np.linspace(0, 1, QUANTILES + 1)[1:-1])
+        return np.unique(np.where(empty, -1, np.searchsorted(edges, values)), return_inverse=True)[1]
+    words = ["" if gap else cell_word(cell) for cell, gap in zip(cells.to_pylist(), empty, strict=True)]
+    _, number, count = np.unique(words, return_inverse=True, return_counts=True)
+    return np.unique(np.where(count[number] < RARE, -1, number), return_inverse=True)[1]
+
+
+def encoded(sheet: Sheet, columns: Sequence[str]) -> Tensor:
+    """float64 [n, C]: a column of 0 and 1 for each group; a number with many values also as it is, standardised."""
+    import torch
+
+    parts = []
+    for column in columns:
+        groups, values = groups_of(sheet, column), floats(sheet.columns[column])
+        parts.append(np.eye(groups.max() + 1)[groups])
+        if not np.isnan(values).any() and len(np.unique(values)) > MANY:
+            parts.append(((values - values.mean()) / values.std())[:, None])
+    return torch.from_numpy(np.concatenate(parts, axis=1))
+
+
+def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[str, tuple[float, float]]:
+    """{column: (chance, without)} of the columns that tell, beyond chance, which experts were asked, bool [n, p]: by a χ² test
+    whose level is divided by the number of columns. chance: the mean share, among the other rows of a row's group, of rows on which
+    the same experts were asked; without: among all other rows."""
+    from scipy.stats import chi2
+
+    who, found = np.unique(asked, axis=0, return_inverse=True)[1].reshape(-1), dict[str, tuple[float, float]]()
+    for column in columns:
+        groups = groups_of(sheet, column)
+        table = np.zeros((groups.max() + 1, who.max() + 1))
+        np.add.at(table, (groups, who), 1)
+        rows, total, n = table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True), len(who)
+        expected = rows * total / n
+        freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+        if freedom and chi2.sf(((table - expected) ** 2 / expected).sum(), freedom) < CHANCE / len(columns):
+            own = (table * (table - 1) / np.maximum(rows - 1, 1)).sum() / n
+            found[column] = (float(own), float((total * (total - 1)).sum() / (n - 1) / n))
+    return found

@@ -1,0 +1,56 @@
+"""How far a verdict can be trusted, and what would settle an unclear one: lines of a run's result."""
+
+import math
+
+from l2d.core.results import GuardEvidence, LoggedOutcomes, RunMetrics
+from l2d.utils.text import Z
+
+FAR = 100  # times as many rows: nobody waits for them
+
+
+def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
+    """How many rows a log is worth, and how strong something unseen must be to flip the verdict."""
+    rows = ", ".join(f"{one.name} {count:,.0f}" for one, count in zip(metrics.experts, log.effective_rows, strict=True))
+    rare = "" if log.rare is None else f"; {log.rare:.1%} of the rows have an expert whose propensity is below .02"
+    lines = [f"overlap: effective rows {rows}, of {metrics.rows.test:,}{rare}"]
+    if log.flip_strength > 1:
+        alone = metrics.guarded.constant
+        what = "the router costs less" if alone is None else f"{alone} is the cheapest single expert"
+        lines.append(
+            f"sensitivity: {what} unless an unseen factor changes the odds of being asked by more than ×{log.flip_strength:.2g}"
+        )
+    return lines
+
+
+def settled_by(metrics: RunMetrics) -> str:
+    """A sentence on the rows that would settle the verdict, if the gain and its spread stay as they are; empty if it is settled, or
+    if no number of rows follows. By a log of a server, new rows alone settle it."""
+    seen, rows = metrics.guarded.test, metrics.rows.test
+    if metrics.guarded.constant is not None:
+        seen, rows = metrics.guarded.validation, metrics.rows.validation
+        if seen.gain <= 0:
+            return ""
+    needed = rows_needed(seen, rows)
+    if needed is None or needed <= rows:
+        return ""
+    if needed > FAR * rows:
+        return f" To settle it would take more than {FAR} times as many rows."
+    ways = [f"about {rounded(needed - rows)} more graded rows"]
+    if (log := metrics.log) is not None:
+        decisions = (Z * log.explored_deviation / seen.gain) ** 2
+        days = "" if log.rows_per_day is None else f", about {rounded(decisions / log.rows_per_day)} days at your rate"
+        ways.append(f"`l2d serve --explore 0.1` until about {rounded(decisions)} decisions are graded{days}")
+    return f" To settle it: {', or '.join(ways)}."
+
+
+def rows_needed(seen: GuardEvidence, rows: int) -> float | None:
+    """Rows after which the 95 % interval of the gain excludes 0: a standard error falls with the root of their number."""
+    if seen.standard_error is None or not seen.gain:
+        return None
+    return rows * (Z * seen.standard_error / seen.gain) ** 2
+
+
+def rounded(count: float) -> str:
+    """A whole number, at least 1, with two digits that count."""
+    whole = max(1, math.ceil(count))
+    return f"{int(float(f'{whole:.1e}')):,}"
