@@ -17,6 +17,7 @@ from tests.router.finished import PRICED, SMALL, Untrained, untrained
 from tests.server.helpers import PROMPTS, asking, make_service
 
 from l2d.assembly.build import make_splits
+from l2d.assembly.fingerprints import with_listed_prices
 from l2d.assembly.make import make_dataset
 from l2d.commands import log as log_command
 from l2d.config import check, compose
@@ -164,12 +165,14 @@ def test_images(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_prices_are_carried_over(log: Path, tmp_path: Path) -> None:
-    """In dollars, whatever each run took an error for; that one of them did must be said again, also of an export."""
+    """In dollars, whatever each run took an error for. What one of them did counts unless something else is said, also of an
+    export. prices: in units of one error."""
     out = tmp_path / "log.csv"
 
     def prices(*overrides: str, file: Path = log) -> list[float]:
         snapshot.cache_clear()
-        found: Any = make_splits(check(compose(["dataset=log", f"dataset.path={file}", *SMALL, *overrides]))).prices
+        experiment = check(compose(["dataset=log", f"dataset.path={file}", *SMALL, *overrides]))
+        found: Any = make_splits(with_listed_prices(experiment)).prices
         return list(found.tolist())
 
     assert prices() == pytest.approx([0.5, 0.1, 0.3])
@@ -178,10 +181,13 @@ def test_prices_are_carried_over(log: Path, tmp_path: Path) -> None:
     log_command.main(["export", str(log), "--out", str(out)])
     with out.open(newline="") as lines:
         assert [float(row["price_scale"]) for row in csv.DictReader(lines)] == [*[1.0] * 75, *[50.0] * 75]
-    for file, given in ((log, "cost=columns"), (out, "cost=logged")):
-        with pytest.raises(ParameterError, match=r"cost\.error_price: .* 0\.02"):
-            prices(given, file=file)
-    assert prices("cost.error_price=0.02", file=out) == pytest.approx([25, 5, 15])
+    assert prices() == prices("cost.error_price=0.02", file=out) == pytest.approx([25, 5, 15])
+    assert prices("cost.error_price=0.1") == pytest.approx([5, 1, 3])
+    assert prices("cost.scale=2") == pytest.approx([1, 0.2, 0.6])
+    for file in (log, out):
+        for cost in ("cost=logged", "cost=columns"):
+            plain = with_listed_prices(check(compose(["dataset=log", f"dataset.path={file}", cost]))).plain
+            assert (plain["cost"]["error_price"], plain["cost"]["scale"]) == (0.02, 50)
 
 
 def with_two_runs(log: Path, *abouts: dict[str, Any]) -> None:

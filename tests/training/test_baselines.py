@@ -1,11 +1,16 @@
 """Baselines of a learned router."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.conftest import TINY_ON_ROWS
+from tests.data.sets.test_table import Cells
+from tests.router.finished import CELLS, N, untrained
 
 from l2d.data.arrays import Answers
 from l2d.data.split import Split
@@ -14,6 +19,8 @@ from l2d.networks.estimators.neighbours import Neighbours
 from l2d.training import baselines
 from l2d.training.baselines import KEPT, best_of_category, best_of_neighbours, simple_scores
 
+LISTED = ("cost=error_plus_cost", "cost.prices=[0.05,0.01,0.03]")
+
 
 def test_the_least_mean_cost_of_each_category() -> None:
     costs = torch.tensor([[0.0, 1.0], [1.0, 0.5], [1.0, 0.0], [0.0, 0.25]])
@@ -21,34 +28,31 @@ def test_the_least_mean_cost_of_each_category() -> None:
     assert best_of_category(["x", "x", "y", "y"], costs, ["y", "x", "new", "x"]).tolist() == [1, 0, 1, 0]
 
 
-def rows_of(inputs: torch.Tensor, costs: torch.Tensor | None = None) -> Split:
-    """After one row that is not among them."""
-    costs = torch.zeros(len(inputs), 2) if costs is None else costs
-    source = torch.cat([torch.full_like(inputs[:1], torch.nan), inputs])
-    rows = torch.arange(1, len(source))
-    return Split(source, rows, Answers(costs), costs, torch.zeros(2), torch.full((len(inputs),), -1))
+def noisy_cells(gaps: bool) -> Cells:
+    """The table of finished runs, with prices, outcomes by chance and, with gaps, some that are not known."""
+    rng = np.random.default_rng(0)
+    right = {f"correct_{name}": rng.integers(0, 2, N).tolist() for name in "abc"}
+    prices = {f"price_{name}": rng.uniform(0, 0.5, N).round(3).tolist() for name in "abc"}
+    lost = rng.random((3, N)) < (0.3 if gaps else 0.0)
+    for (name, cells), paid, gone in zip(right.items(), prices.values(), lost, strict=True):
+        right[name] = ["" if hidden else cell for cell, hidden in zip(cells, gone, strict=True)]
+        paid[:] = ["" if hidden else cell for cell, hidden in zip(paid, gone, strict=True)]
+    return CELLS | right | prices
 
 
-def test_a_large_table_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left of 0 the first expert is cheaper, right of it the second."""
-    monkeypatch.setattr(baselines, "SEARCHED", 100)
-    kept = list[FitRows]()
-    fit = Neighbours.fit
-
-    def noted(self: Neighbours, rows: FitRows) -> None:
-        kept.append(rows)
-        fit(self, rows)
-
-    monkeypatch.setattr(Neighbours, "fit", noted)
-    x = torch.linspace(-1, 1, 200)[:, None]
-    costs = torch.cat([(x > 0).double(), (x <= 0).double()], dim=1)
-    assert best_of_neighbours(rows_of(x, costs), rows_of(torch.tensor([[-0.5], [0.5]]))).tolist() == [0, 1]
-    few = rows_of(x, costs).take(torch.arange(100))
-    assert best_of_neighbours(few, rows_of(torch.tensor([[-0.5]]))).tolist() == [0]
-    spread, all_of_them = (rows.inputs.flatten().tolist() for rows in kept)
-    assert len(set(spread)) == 100
-    assert min(spread) < -0.8 < 0.8 < max(spread)
-    assert all_of_them == x[:100].flatten().tolist()
+@pytest.mark.slow
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("cost", [("cost=error",), LISTED, ("cost=columns",)], ids=" ".join)
+def test_it_is_the_router_of_knn(tmp_path: Path, cost: tuple[str, ...], gaps: bool) -> None:
+    """Whatever other method the run has, and whatever that makes of prices and of outcomes that are not known."""
+    given: Any = {"cells": noisy_cells(gaps), "small": TINY_ON_ROWS}
+    features = ("dataset.features=[x,y]", *cost)
+    knn = untrained(tmp_path, "method=knn", *features, **given)
+    expected = knn.router.method.decide(knn.outputs)
+    assert len(expected.unique()) > 1
+    for method in ("knn", "mild", "cost_regression"):
+        found = best_of_neighbours(untrained(tmp_path, f"method={method}", *features, **given).splits)
+        assert torch.equal(found, expected)
 
 
 def splits(sign: float = 1.0, **changes: Any) -> Any:
@@ -60,7 +64,7 @@ def splits(sign: float = 1.0, **changes: Any) -> Any:
         for rows in (torch.arange(0, 200, 2), torch.arange(1, 200, 2))
     )
     found = {"train": train, "test": test, "train_costs": train.costs, "train_categories": None, "categories": None}
-    return SimpleNamespace(**(found | changes))
+    return SimpleNamespace(**(found | {"num_classes": 0, "price_weights": None} | changes))
 
 
 @pytest.fixture(autouse=True)

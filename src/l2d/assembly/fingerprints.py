@@ -3,9 +3,11 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.config import Experiment
+from l2d.config.composing import price_scale
 from l2d.config.schema import Fingerprints
 from l2d.data.dataset import DatasetBase
 from l2d.experts.partition import class_experts
@@ -49,19 +51,21 @@ def experts_class(experiment: Experiment) -> type[Experts]:
 
 def with_listed_prices(experiment: Experiment) -> Experiment:
     """Turn prices by name into a list in the experts' order, so that both notations are the same run. Wrong names stay as they
-    are; the cost refuses them later."""
-    prices = experiment.cost.arguments.get("prices")
-    if not isinstance(prices, Mapping):
-        return experiment
+    are; the cost refuses them later. If a log says what a wrong answer costs, and nobody else does, take that."""
+    given, found = experiment.cost.arguments, dict[str, Any]()
+    prices = given.get("prices")
     try:
-        names = expert_names(experiment)
+        if isinstance(prices, Mapping) and {*(names := expert_names(experiment))} == {*prices}:
+            found["prices"] = [prices[name] for name in names]
+        if given.get("scale") == 1 and given.get("error_price", 0) is None:
+            logged = make_dataset(experiment).error_price
+            found |= {} if logged is None else {"error_price": logged, "scale": price_scale(logged)}
     except L2DError:  # reported when the data are read
         return experiment
-    if {*names} != {*prices}:
+    if not found:
         return experiment
-    listed = {"prices": [prices[name] for name in names]}
-    cost = replace(experiment.cost, arguments={**experiment.cost.arguments, **listed})
-    return replace(experiment, cost=cost, plain={**experiment.plain, "cost": {**experiment.plain["cost"], **listed}})
+    cost = replace(experiment.cost, arguments={**given, **found})
+    return replace(experiment, cost=cost, plain={**experiment.plain, "cost": {**experiment.plain["cost"], **found}})
 
 
 def expert_names(experiment: Experiment) -> tuple[str, ...]:

@@ -23,6 +23,11 @@ class DatasetBase:
         return None
 
     @property
+    def error_price(self) -> float | None:
+        """The price of a wrong answer in the run that wrote the data, a log; None if it is not known. Nothing is loaded."""
+        return None
+
+    @property
     def divisible(self) -> bool:
         """True if the test rows are drawn, so that every row could be a test row once."""
         return False

@@ -72,7 +72,8 @@ def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> d
 
 
 def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
-    """The sums of one expert. spend: of the decisions whose price is known, `priced` in all; None in steps without any. mean_error: of the decisions that have an outcome."""
+    """The sums of one expert. spend: of the decisions whose price is known, `priced` in all; None in steps without any. mean_error:
+    of the decisions that have an outcome."""
     outcomes = sum(one.outcomes for step in steps for one in step)
     wrong = sum(one.wrong for step in steps for one in step if one.wrong is not None)
     paid = [[one.spend for one in step if one.spend is not None] for step in steps]

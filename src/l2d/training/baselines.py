@@ -12,13 +12,13 @@ from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
 from l2d.core.groups import group_sums
 from l2d.core.results import Score
-from l2d.data.arrays import fingerprint_of
-from l2d.data.split import Split
+from l2d.data.arrays import channel_statistics, fingerprint_of
 from l2d.lightning.threads import one_thread_if_small
-from l2d.networks.estimators.estimator import FitRows, shuffled
-from l2d.networks.estimators.neighbours import AT_ONCE, Neighbours
+from l2d.methods.method import Evidence
+from l2d.methods.simple import NearestNeighbours
+from l2d.networks.estimators.neighbours import AT_ONCE
+from l2d.networks.prices import PriceModel
 
-SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
 _known: dict[Any, dict[str, Score]] = {}
 
@@ -34,7 +34,7 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
         for oldest in list(_known)[: 1 - KEPT]:
             _known.pop(oldest)
         scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
-        found = {"nearest_neighbours": scored(best_of_neighbours(train, test))}
+        found = {"nearest_neighbours": scored(best_of_neighbours(splits))}
         if splits.train_categories is not None and splits.categories is not None:
             by_category = best_of_category(splits.train_categories, splits.train_costs, splits.categories)
             found["category_table"] = scored(by_category)
@@ -42,16 +42,25 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
     return _known[key]
 
 
-def best_of_neighbours(train: Split, queries: Split) -> Tensor:
-    """The cheapest expert over the nearest of at most SEARCHED rows; as many as leave-one-out prefers."""
-    estimator = Neighbours()
-    if len(train) > SEARCHED:
-        train = train.take(shuffled(len(train), "searched")[:SEARCHED])
-    inputs = train.inputs
+def best_of_neighbours(splits: Splits) -> Tensor:
+    """The decisions of method=knn on the test rows: this baseline and that method are one."""
+    train, test = splits.train, splits.test
+    costs, prices = train.costs, train.prices
+    if (
+        prices.ndim == 2 or train.answers.errors.isnan().any()
+    ):  # other methods' costs may contain prices, or be completed
+        costs = train.answers.errors if prices.ndim == 2 else train.answers.errors + prices
+    method = NearestNeighbours(costs=costs, num_classes=splits.num_classes, decision="argmax", k=None)
+    method.learn(Evidence(costs if prices.ndim == 2 else costs - prices, prices, train.labels))
+    network, inputs = method.own_network(), train.inputs
     with torch.no_grad(), one_thread_if_small(inputs.numel()):
-        estimator.fit(FitRows(inputs, -train.whole_costs, torch.full((len(inputs),), -1)))
-        parts = queries.rows.split(AT_ONCE)  # all of them, copied, would be a peak of memory
-        return argmax_last(torch.cat([estimator(queries.source[part]) for part in parts]))
+        network.fit(method.fit_rows(inputs, costs, train.labels, prices))
+        if prices.ndim == 2:
+            statistics = channel_statistics(train.source, train.rows)
+            network.price_model = PriceModel.fitted(inputs, prices, *statistics, weight=splits.price_weights)
+        network.eval()
+        parts = test.rows.split(AT_ONCE)  # all of them, copied, would be a peak of memory
+        return method.decide(torch.cat([network(test.source[part]) for part in parts]))
 
 
 def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]) -> Tensor:
