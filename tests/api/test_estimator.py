@@ -10,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import l2d
+from l2d.utils.errors import L2DError, ParameterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.measured]
 X = np.random.default_rng(0).normal(size=(160, 2))
@@ -57,3 +58,29 @@ def test_each_parameter_reaches_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"router": "mlp", "recipe.batch_size": 5, "recipe.optimizer.lr": 0.5, "validation_fraction": 0.2}
     keys |= {"trainer.accelerator": "cpu", "progress": True, "recipe.epochs": 9, "aux": "none"}
     assert seen == {"labels": "some", "method": "ce", "seed": 7, "options": keys}
+
+
+@pytest.mark.parametrize("kind", [np.array, np.ndarray.tolist])
+def test_missing_numbers_are_refused(kind: Any) -> None:
+    """In X when it learns and when it predicts; in y when it scores."""
+    holes = X.copy()
+    holes[7, 1] = np.nan
+    with pytest.raises(ParameterError, match=r"^X: .*8: column 2"):
+        l2d.RouterEstimator(epochs=1).fit(kind(holes), COSTS)
+    fitted = l2d.RouterEstimator(epochs=1).fit(X, COSTS)
+    with pytest.raises(L2DError, match="8: column 2"):
+        fitted.predict(kind(holes))
+    with pytest.raises(ParameterError, match=r"^y: "):
+        fitted.score(X, np.where(np.isnan(holes[:, 1:]), np.nan, COSTS))
+
+
+def test_missing_costs_were_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """It learns from the others; that it falls back to one expert is said."""
+    asked = np.random.default_rng(1).random(COSTS.shape) < 0.7
+    one = l2d.RouterEstimator("knn").fit(X, np.where(asked, COSTS, np.nan))
+    assert one.score(X, COSTS) > -0.2
+    assert "guard" not in capsys.readouterr().err
+    chance = np.random.default_rng(2).integers(0, 2, COSTS.shape).astype(float)
+    lost = l2d.RouterEstimator("knn").fit(X, np.where(asked, chance, np.nan))
+    assert lost.router_.description.guard.constant is not None
+    assert "guard" in capsys.readouterr().err

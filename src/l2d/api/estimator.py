@@ -1,5 +1,6 @@
 """A router as a scikit-learn estimator."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ KEYS |= {"accelerator": "trainer.accelerator"}
 
 class RouterEstimator(BaseEstimator):
     """A router with scikit-learn's interface: costs [n, p] are the target, predictions are numbers of experts, counted from 0.
+
+    X must have no NaN: fill it in before. NaN in y means that the expert was not asked, as in `l2d.fit`; a score needs all costs.
 
     Args:
         method: The loss, as for `l2d.fit`.
@@ -63,12 +66,14 @@ class RouterEstimator(BaseEstimator):
         self.accelerator, self.progress, self.options = accelerator, progress, options
 
     def fit(self, X: Any, y: Any, labels: Any = None) -> "RouterEstimator":
-        """Train on inputs X and costs y [n, p]."""
+        """Train on inputs X and costs y [n, p], NaN where an expert was not asked."""
         given = self.get_params()
         keys = {key: given[name] for name, key in KEYS.items() if given[name] is not None}
         options = {**keys, **(self.options or {})}
         self.router_: Router = fit(X, y, labels=labels, method=self.method, seed=self.seed, options=options)
         self.experts_ = self.router_.experts
+        if np.isnan(as_array(y)).any() and self.router_.guard_note:  # few outcomes are known: it often falls back
+            print(self.router_.guard_note, file=sys.stderr)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -83,7 +88,9 @@ class RouterEstimator(BaseEstimator):
 
 def deferral_scorer(estimator: Any, X: Any, y: Any) -> float:
     """Minus the mean cost of what an estimator predicts, for `scoring=` of scikit-learn's searches. y: costs [n, p]."""
-    costs, _ = read_outcomes(y, None, None)
+    costs, _ = read_outcomes(y, None, None, gaps=True)
+    if costs.isnan().any():
+        raise ParameterError("y", "has NaN, and a score needs the costs of all experts; score rows that have them")
     chosen = as_array(estimator.predict(X))
     if len(chosen) != len(costs):
         raise ParameterError("y", f"{len(costs):,} rows of costs, but X has {len(chosen):,}")

@@ -38,7 +38,7 @@ from l2d.router.score import score_decisions
 from l2d.router.trained import decide_inputs
 from l2d.runs.artifact.rebuild import rebuild
 from l2d.training.walk import describe, fit_in_memory, tensors_of
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import L2DError, ParameterError
 
 
 def fit(
@@ -169,7 +169,12 @@ def assemble_given(experiment: Experiment, X: Any, outcomes: Outcomes, labels: A
         learned.append(encoder.fitted(texts))
         return learned[-1].embed(texts)
 
-    inputs, seen, groups = read_inputs(X, text, None if encoder is None else embed)
+    try:
+        inputs, seen, groups = read_inputs(X, text, None if encoder is None else embed)
+    except ParameterError:
+        raise
+    except L2DError as error:  # such as a missing number: queries would lack it too
+        raise ParameterError("X", str(error)) from error
     answers = Answers(outcomes.errors, prices=outcomes.by_row, propensities=outcomes.propensities)
     arrays = make_arrays(inputs, seen, groups, outcomes.names, answers, labels)
     arrays = replace(arrays, reading=learned[-1].state if learned else {})
