@@ -1,6 +1,7 @@
 """A trained router as a program without l2d."""
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,7 @@ def fitted(method: str) -> l2d.Router:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 @pytest.mark.parametrize(
-    "method", ["cascade", *(pytest.param(one, marks=pytest.mark.full) for one in ("mild", "plugin"))]
+    "method", ["cascade", *(pytest.param(one, marks=pytest.mark.full) for one in ("mild", "plugin", "mix"))]
 )
 def test_torch_export(method: str, tmp_path: Path) -> None:
     router = fitted(method)
@@ -45,7 +46,7 @@ def test_torch_export(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-@pytest.mark.parametrize("method", ["mild", "plugin", "cascade"])
+@pytest.mark.parametrize("method", ["mild", "plugin", "cascade", "knn", "mix"])
 def test_onnx(method: str, tmp_path: Path) -> None:
     import onnxruntime
 
@@ -55,6 +56,20 @@ def test_onnx(method: str, tmp_path: Path) -> None:
     for n in (2, 200):
         chosen = session.run(None, {session.get_inputs()[0].name: X[:n]})[0]
         assert (chosen == router.decide(X[:n]).numpy()).all()
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_equally_near_rows(tmp_path: Path) -> None:
+    """ONNX counts others of them than torch does: this is refused, with what to use instead."""
+    rng = np.random.default_rng(0)
+    rows = np.stack([rng.integers(0, 50, 3000), rng.integers(0, 4, 3000)], axis=1).astype(np.float32)
+    errors = rng.random((3000, 2)) < np.stack([rows[:, 0] > 25, rows[:, 0] <= 25], axis=1) * 0.6 + 0.1
+    for method, works in (("knn", False), ("linear", True)):
+        router = l2d.fit(rows, errors=errors, prices=[0.1, 0.2], method=method, options={"progress": False})
+        for file in ("router.pt2", "router.onnx"):
+            with nullcontext() if works or file == "router.pt2" else pytest.raises(L2DError, match=r"\.pt2.*linear"):
+                router.export(tmp_path / file)
 
 
 def test_the_program_has_the_guard_unless_raw(tmp_path: Path) -> None:
