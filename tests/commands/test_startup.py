@@ -37,6 +37,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["train", "method.tau=-1"], 1, "method.tau=-1"),
     (["train", "dataset=digits", "setup=I", "cost.prices=[1,2]"], 1, "cost.prices"),
     (["train", "dataset=table", "dataset.path=none.csv"], 1, "none.csv"),
+    (["check", "none.csv"], 1, "none.csv"),
     (["train", "dry_run=true"], 0, "missing"),
     (["train", "-m", "seed=0,1", "dry_run=true"], 0, "2 missing"),
     (["train", *TINY], 0, "finished already"),

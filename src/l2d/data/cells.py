@@ -42,7 +42,7 @@ def floats(cells: Any) -> np.ndarray:
 
     if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         return np.array(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)  # a copy that can be written
-    return np.array([cell_number(cell) for cell in cells.to_pylist()], dtype=np.float64)
+    return np.array([np.nan if cell is None else cell_number(cell) for cell in cells.to_pylist()], dtype=np.float64)
 
 
 def cell_number(cell: object) -> float:

@@ -90,8 +90,8 @@ class Sheet:
 
         cells = self.columns[column] if gaps else self._filled(column)
         values = floats(cells) * plain
-        if (unread := np.isnan(values)).any():
-            values[unread] = [cell_amount(cell, plain) for cell in cells.filter(pa.array(unread)).to_pylist()]
+        unread = np.isnan(values) & np.asarray(cells.is_valid())
+        values[unread] = [cell_amount(cell, plain) for cell in cells.filter(pa.array(unread)).to_pylist()]
         known = "not a number, an amount ($0.02, 1.2 s), or a word such as yes, no, up, down"
         self.refuse(column, known, np.isnan(values) & ~missing(cells))
         self.refuse(column, "not finite", np.isinf(values))
