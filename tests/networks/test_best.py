@@ -11,7 +11,7 @@ from l2d.networks.estimators import best as module
 from l2d.networks.estimators.best import Best, losses_of
 from l2d.networks.estimators.estimator import Estimator, FitRows
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.networks.estimators.perceptron import Perceptron
+from l2d.networks.estimators.perceptron import DECAY, Adam, Perceptron
 from l2d.utils.errors import ParameterError
 
 NO_LABELS = torch.full((600,), -1)
@@ -138,3 +138,13 @@ def test_the_small_network_learns(labels: bool) -> None:
     assert torch.equal(found, again)  # and the caller's random numbers are left alone
     hidden = FitRows(rows.inputs, rows.right.where(torch.rand(600, 2) < 0.5, torch.nan), rows.labels)
     assert (estimates(Perceptron(), hidden).argmax(dim=1) == rows.right.argmax(dim=1)).float().mean() > 0.85
+
+
+def test_adam_is_torchs() -> None:
+    ours, theirs = torch.tensor([1.0, -2.0]), torch.tensor([1.0, -2.0], requires_grad=True)
+    mine, torchs = Adam([ours]), torch.optim.AdamW([theirs], lr=0.1, weight_decay=DECAY)
+    for gradient in ([0.5, -1.0], [0.1, 0.3], [-0.7, 0.0]):
+        mine.step([torch.tensor(gradient)], 0.1)
+        theirs.grad = torch.tensor(gradient)
+        torchs.step()
+    torch.testing.assert_close(ours, theirs.detach())

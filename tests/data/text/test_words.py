@@ -52,9 +52,10 @@ def test_what_it_learned_is_restored() -> None:
 @pytest.mark.slow
 def test_a_router_keeps_it(tmp_path: Path) -> None:
     """Stories to the second expert. A saved router reads new texts as the trained one does."""
-    errors = np.array([[0, 1] if "integ" in text else [1, 0] for text in TEXTS * 6])
-    router = l2d.fit(TEXTS * 6, errors=errors, method="linear", options={"router": "words", "progress": False})
-    new = ["integrate x from 0 to 3", "a story of a story"]
+    texts = [f"{'integrate x from 0 to' if place % 2 else 'tell a story about'} {place}" for place in range(120)]
+    errors = np.array([[0, 1] if "integrate" in text else [1, 0] for text in texts])
+    router = l2d.fit(texts, errors=errors, method="linear", options={"router": "words", "progress": False})
+    new = ["integrate x from 0 to 999", "tell a story about 999"]
     assert [choice.expert for choice in router.route(new)] == ["expert 1", "expert 2"]
     router.save(tmp_path)
     again = l2d.Router.load(tmp_path)

@@ -97,11 +97,12 @@ class Best(Estimator):
     def keep(self, folder: Path) -> None:
         best, rows = self.names[int(self.chosen)], []
         for one in self.tried:
-            difference = "" if one.more is None else f"{one.more:+.4f} ± {one.error:.4f}"
-            rows.append([one.name, one.why if one.loss is None else f"{one.loss:.4f}", difference])
-            rows[-1].append("chosen" if one.name == best else "")
+            if one.loss is not None:
+                difference = f"{one.more:+.4f} ± {one.error:.4f}"
+                rows.append([one.name, f"{one.loss:.4f}", difference, "chosen" if one.name == best else ""])
         head = ["candidate", "cost" if self.by_cost else "squared error", "more than the least", ""]
-        write_text(folder / CANDIDATES, aligned(head, rows) + "\n")
+        lines = [aligned(head, rows), *(f"not tried: {one.name}, {one.why}" for one in self.tried if one.loss is None)]
+        write_text(folder / CANDIDATES, "\n".join(line.rstrip() for text in lines for line in text.splitlines()) + "\n")
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
         member = self.members[int(self.chosen)]

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from l2d.core.groups import group_sums, smoothed_means
-from l2d.networks.estimators.estimator import FitRows, Scaled, not_converged_is_fine, simplest, squared
+from l2d.networks.estimators.estimator import FitRows, Scaled, not_converged_is_fine, shuffled, simplest, squared
 from l2d.utils.errors import ParameterError
 
 CLUSTERS = (8, 16, 32, 64)  # numbers to choose from
+CLUSTERED = 20_000  # rows that the centres are computed from
 
 
 class Clusters(Scaled):
@@ -22,21 +23,21 @@ class Clusters(Scaled):
         self.asked = k
 
     def fit(self, rows: FitRows) -> None:
-        from sklearn.cluster import MiniBatchKMeans
+        from sklearn.cluster import KMeans
 
         if self.asked is not None and self.asked > len(rows):
             raise ParameterError("k", f"must be at most the number of training rows, {len(rows):,}", self.asked)
         right = rows.right.float()
         counts = [k for k in CLUSTERS if 2 * k <= len(rows)] or [1] if self.asked is None else [self.asked]
-        found, made = {}, {}
+        found, made, some = {}, {}, shuffled(len(rows), "clusters")[:CLUSTERED]
         for unit in (False, True):
             self.set_scale(rows.inputs, unit=unit)
             points = self.scaled(rows.inputs)
             for k in counts:
-                means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0)
+                means = KMeans(k, init="random", n_init=1, max_iter=20, random_state=0)
                 with not_converged_is_fine():
-                    means.fit(points.numpy())
-                member, overall = torch.from_numpy(means.labels_).long(), right.nanmean(dim=0)
+                    means.fit(points[some].numpy())
+                member, overall = torch.from_numpy(means.predict(points.numpy())).long(), right.nanmean(dim=0)
                 sums, sizes = group_sums(member, right, k)
                 left_out = (sums[member] - right + overall) / sizes[member]  # smoothed by one row
                 table = (sums + overall) / (sizes + 1)
