@@ -115,6 +115,17 @@ def test_rows_of_texts(run: Untrained, served: Any, tmp_path: Path, keep: str, k
     assert answers.latencies is None
 
 
+@pytest.mark.parametrize("keep", ["text", "features"])
+def test_queries_without_a_text_are_left_out(run: Untrained, tmp_path: Path, keep: str) -> None:
+    """From the log and from its export."""
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    serve(run.path, log, keep, [*({"text": text} for text in texts()), *[{"text": " "}] * 10])
+    log_command.main(["export", str(log), "--out", str(out)])
+    for file in (log, out):
+        rows = read_rows(file)
+        assert (len(rows), rows.left_out["without inputs"]) == (N, 10)
+
+
 def test_rows_of_numbers_keep_their_names(tmp_path: Path) -> None:
     found = untrained(tmp_path, "dataset.features=[y,x]", *PRICED, "method=cost_regression")
     log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"

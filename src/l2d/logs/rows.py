@@ -98,7 +98,7 @@ def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
 def gaps_of(rows: LoggedRows) -> dict[str, np.ndarray]:
     """Which rows lack what every row must have, bool [n], in words."""
     if rows.texts is not None:
-        unseen = np.array([text is None for text in rows.texts.tolist()])
+        unseen = np.array([text is None or not text.strip() for text in rows.texts.tolist()])
     elif rows.features is not None:
         unseen = np.isnan(rows.features).any(axis=1)
     else:
