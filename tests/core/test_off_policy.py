@@ -157,10 +157,10 @@ def test_an_unseen_factor_of_the_strength_that_is_named_can_make_the_gain() -> N
     first = rng.random(20_000) < np.where(hard, 0.25, 0.75)
     costs = np.where(np.stack([first, ~first], axis=1), hard[:, None] * 1.0, np.nan)
     robust, logged = even_log(costs.tolist())
-    always = [torch.full((20_000,), k) for k in range(2)]
-    assert least_gain(*always, robust, logged, 1.0) > 0.4
-    assert least_gain(*always, robust, logged, 1.7) > 0.1
-    assert flip_strength(*always, robust, logged) == pytest.approx(3, rel=0.1)
+    first_always, second_always = (torch.full((20_000,), k) for k in range(2))
+    assert least_gain(first_always, second_always, robust, logged, 1.0) > 0.4
+    assert least_gain(first_always, second_always, robust, logged, 1.7) > 0.1
+    assert flip_strength(first_always, second_always, robust, logged) == pytest.approx(3, rel=0.1)
 
 
 def test_the_deviation_of_an_explored_log_against_a_simulated_server() -> None:

@@ -217,17 +217,13 @@ def _panel(read: TableRows, inputs: Tensor, named: Named) -> Panel | None:
         if problem:
             sheet.note(problem)
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
-    names = tuple(expert.name for expert in experts)
-    confounded = bool(named.confounders)
-    return Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=confounded)
+    names, told = tuple(expert.name for expert in experts), bool(named.confounders)
+    return Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
 
 
 def _warn_of_confounders(sheet: Sheet, columns: list[str], errors: Tensor) -> None:
     """Name the unused columns that tell who was asked: if they also tell how hard a query is, all estimates are wrong."""
-    asked = (~errors.isnan()).numpy()
-    if asked.all():
-        return
-    for name, (chance, without) in tells_who(sheet, columns, asked).items():
+    for name, (chance, without) in tells_who(sheet, columns, (~errors.isnan()).numpy()).items():
         told = f"{name} tells who was asked: {chance:.0%} of the time, {without:.0%} without it"
         sheet.note(f"WARNING: {told}. If it was known before: 'dataset.confounders=[{name}]' (docs/your_table.md#logs)")
 

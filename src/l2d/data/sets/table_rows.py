@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from l2d.data.arrays import NO_OUTCOME, Seen
-from l2d.data.cells import floats, missing
+from l2d.data.cells import floats, missing, seconds_of
 from l2d.data.sets.outcomes import Expert, amounts_of
 from l2d.data.sets.table_columns import (
     Named,
@@ -63,14 +63,11 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
 
 
 def _days(sheet: Sheet, column: str) -> float | None:
-    """From the first to the last time in a column. None if there is no such column, or it holds numbers, whose unit is unknown, or
-    something else."""
+    """From the first to the last time in a column; None without times. The unit of numbers is not known."""
     if column not in sheet.columns or not np.isnan(floats(sheet.columns[column])).all():
         return None
-    try:
-        return float(np.ptp(replace(sheet, faults=None).times(column))) / 86_400
-    except L2DError:
-        return None
+    times = [seconds for cell in sheet.columns[column].to_pylist() if (seconds := seconds_of(str(cell))) == seconds]
+    return (max(times) - min(times)) / 86_400 if times else None
 
 
 def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
