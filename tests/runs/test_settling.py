@@ -75,6 +75,7 @@ def test_a_hopeful_fallback_names_the_rows() -> None:
 def test_overlap_and_sensitivity() -> None:
     overlap, sensitivity = overlap_lines(metrics(0.1, 0.02), LOG)
     assert all(shown in overlap for shown in ("expert 1 412", "expert 2 39", "3.1%"))
-    assert "×1.4" in sensitivity
+    assert "×1.44" in sensitivity
     assert "expert 1" in overlap_lines(metrics(0.1, 0.02, "expert 1"), LOG)[1]
-    assert len(overlap_lines(metrics(0.1, 0.02), replace(LOG, flip_strength=1.0, rare=None))) == 1
+    for certain in (replace(LOG, flip_strength=1.0, rare=None), replace(LOG, propensities="given")):
+        assert len(overlap_lines(metrics(0.1, 0.02), certain)) == 1

@@ -13,11 +13,11 @@ def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
     rows = ", ".join(f"{one.name} {count:,.0f}" for one, count in zip(metrics.experts, log.effective_rows, strict=True))
     rare = "" if log.rare is None else f"; {log.rare:.1%} of the rows have an expert whose propensity is below .02"
     lines = [f"overlap: effective rows {rows}, of {metrics.rows.test:,}{rare}"]
-    if log.flip_strength > 1:
+    if log.propensities == "estimated" and log.flip_strength > 1:
         alone = metrics.guarded.constant
         what = "the router costs less" if alone is None else f"{alone} is the cheapest single expert"
         lines.append(
-            f"sensitivity: {what} unless an unseen factor changes the odds of being asked by more than ×{log.flip_strength:.2g}"
+            f"sensitivity: {what} unless an unseen factor changes the odds of being asked by more than ×{log.flip_strength:.3g}"
         )
     return lines
 
