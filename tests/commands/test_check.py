@@ -104,6 +104,17 @@ def test_a_table_with_a_row_per_query(tmp_path: Path, capsys: Captured) -> None:
     assert table_of(words).expert_names(Path()) == ["gpt", "llama"]
 
 
+def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) -> None:
+    cells = {
+        "prompt": [f"{QUERIES[i % 4]} {i}" for i in range(20)],
+        "gpt-4": [i % 2 for i in range(20)],
+        "yi": [0, 1, 1, 1] * 5,
+    }
+    roles, words, _ = checked(write(tmp_path, cells), capsys)
+    assert roles == {"prompt": "text", "gpt-4": "correct_gpt-4", "yi": "correct_yi"}
+    assert table_of(words).expert_names(Path()) == ["gpt-4", "yi"]
+
+
 def test_no_table_at_all(tmp_path: Path, capsys: Captured) -> None:
     _, words, said = checked(write(tmp_path, {"x": [1, 2], "y": [3, 4]}), capsys, status=1)
     assert words == []

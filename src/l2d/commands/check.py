@@ -9,7 +9,7 @@ from typing import Any
 
 from l2d.commands.import_outcomes import given_to_hydra
 from l2d.config import Component, check, compose
-from l2d.data.sets.guess import Guess, guess_roles, kinds_of
+from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
 from l2d.data.sets.long_log import EXPERT
 from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names
 from l2d.data.sets.table_columns import KEYS
@@ -25,8 +25,8 @@ EXAMPLES = """examples:
   l2d check log.csv
   l2d check log.csv 'dataset.columns={expert: model_used, correct: thumbs}'
   l2d check log.sqlite                                  the log of l2d serve"""
-OF_QUERIES = ("id", "time", "text", "category")  # roles in a table with a row per query
-OF_ANSWERS = (EXPERT, *OUTCOMES, "price", "latency", "propensity")
+OF_QUERIES = ("time", "text", "category")  # roles in a table with a row per query
+OF_ANSWERS = (*OF_QUERIES, "id", EXPERT, *OUTCOMES, "price", "latency", "propensity")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -57,9 +57,8 @@ def check_server_log(path: Path) -> bool:
     from l2d.logs.rows import left_out_note, read_rows
 
     rows = read_rows(path)
-    print(
-        f"{path}: the log of l2d serve; {counted(len(rows), 'decision')} with an outcome{left_out_note(rows.left_out)}"
-    )
+    graded = f"{counted(len(rows), 'decision')} with an outcome{left_out_note(rows.left_out)}"
+    print(f"{path}: the log of l2d serve; {graded}")
     print(f"experts: {listed(rows.expert_names)}\n\nrun:\n  l2d train dataset=log {path_key(path)}")
     return True
 
@@ -71,43 +70,42 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
     given = {**{key: named[key] for key in KEYS if named[key] is not None}, **(named["columns"] or {})}
     for role, column in given.items():
         sheet.check_column(f"dataset.columns.{role}", str(column))
+    kinds = {name: kinds_of(sheet, name) for name in sheet.names}
     own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])
-    kinds = {name: kinds_of(sheet, name) for name in sheet.names if name not in own}
-    guesses = guess_roles(kinds, given, OF_QUERIES if own else (*OF_QUERIES, *OF_ANSWERS))
+    alike = [] if own or named["columns"] else experts_by_value(kinds)
+    own = own or columns_of_experts(sheet.names, alike, "correct")
+    kinds = {name: kind for name, kind in kinds.items() if name not in own}
+    guesses = guess_roles(kinds, given, OF_QUERIES if own else OF_ANSWERS)
     roles = {guess.role: guess.column for guess in guesses}
     if not own and (EXPERT not in roles or not {*OUTCOMES} & {*roles}):
         print(f"{path}: neither a table nor a log; {counted(len(sheet), 'row')}\n")
-        tell_roles(kinds, guesses, {})
-        lacks = (
-            "who answered (expert)" if EXPERT not in roles else "how good an answer was (correct, prediction or loss)"
-        )
+        tell_roles(sheet.names, kinds, guesses, {})
+        lacks = "who answered (expert)" if EXPERT not in roles else "how good an answer was (correct, prediction, loss)"
         print(f"\nno column says {lacks}; name it: dataset.columns={{expert: COLUMN, correct: COLUMN}}")
         print("or, if each expert has a column: dataset.experts=[COLUMN, COLUMN]")
         return False
-    found = missing_keys(sheet, roles, named)
+    found = missing_keys(sheet, roles, named) | ({"experts": alike} if alike else {})
     seen, faults = read(replace(dataset, arguments={**named, **found}), path)
-    print(
-        f"{path}: {'a table with a row per query' if own else 'a log with a row per answer'}; {counted(len(sheet), 'row')}\n"
-    )
-    tell_roles(
-        kinds, guesses, own | dict.fromkeys(seen, "feature") | dict.fromkeys(named.get("confounders") or [], "confounder")
-    )
+    kind = "a table with a row per query" if own else "a log with a row per answer"
+    print(f"{path}: {kind}; {counted(len(sheet), 'row')}\n")
+    named_so = dict.fromkeys(seen, "feature") | dict.fromkeys(named["confounders"] or [], "confounder")
+    tell_roles(sheet.names, kinds, guesses, own | named_so)
     for names in found.get("merge", []):
         apart = f"without dataset.merge they are {len(names)} experts"
         print(f"nearly equal names of experts: {listed(names)}; the command makes them one ({apart})")
     print("".join(f"\nfault {number}: {text}" for number, text in enumerate(faults, start=1)) or "\nno faults")
     priced = "price" in roles or any(role.startswith(MONEY) for role in own.values())
-    tell_command(path, keys, found, priced and not {"loss", "prediction"} & {*roles}, priced)
+    losses = any(role.startswith("loss") for role in (*roles, *own.values()))
+    tell_command(path, keys, found, ["cost=columns"] * priced + ["cost.error_price=1"] * (priced and not losses))
     return not faults
 
 
-def tell_command(path: Path, keys: Sequence[str], found: Mapping[str, Any], errors: bool, priced: bool) -> None:
-    """keys: given by the user; found: those to add or replace. errors: whether an outcome is right or wrong."""
+def tell_command(path: Path, keys: Sequence[str], found: Mapping[str, Any], prices: Sequence[str]) -> None:
+    """keys: given by the user; found: those to add or replace."""
     words = [key for key in keys if key.partition("=")[0] not in {f"dataset.{key}" for key in found}]
     words += [f"dataset.{key}={as_override(value)}" for key, value in found.items()]
-    words += ["cost=columns"] * priced + ["cost.error_price=1"] * errors
-    print("\nrun:\n  " + " ".join(["l2d train dataset=table", path_key(path), *map(quote, words)]))
-    if errors:
+    print("\nrun:\n  " + " ".join(["l2d train dataset=table", path_key(path), *map(quote, words), *prices]))
+    if len(prices) > 1:
         print("  (cost.error_price=1: a wrong answer counts as $1; put in your own)")
 
 
@@ -115,11 +113,11 @@ def columns_of_experts(names: Sequence[str], experts: Sequence[str], outcome: st
     """{column: role} in a table with a row per query; empty for a log."""
     outcomes = [name for name in names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
     own = {str(name): f"{outcome}_{name}" for name in experts if str(name) in names}
-    begun = {name: name for name in names if name.startswith(OF_AN_EXPERT)}
+    begun = {name: name for name in names if name.startswith(OF_AN_EXPERT) or name == "id"}
     return begun | own if len(outcomes) > 1 or len(own) > 1 else {}
 
 
-def tell_roles(kinds: Mapping[str, Mapping[str, str]], guesses: Sequence[Guess], own: Mapping[str, str]) -> None:
+def tell_roles(names: Sequence[str], kinds: Kinds, guesses: Sequence[Guess], own: Mapping[str, str]) -> None:
     """A line for each column, and what is not sure."""
     found = {guess.column: (guess.role, guess.why) for guess in guesses}
     found |= {name: (role, "") for name, role in own.items()}
@@ -127,7 +125,7 @@ def tell_roles(kinds: Mapping[str, Mapping[str, str]], guesses: Sequence[Guess],
         told = kind.get("few", kind.get("amounts"))
         found.setdefault(name, ("not used", f"{told}; dataset.features or confounders can name it" if told else ""))
     widths = [max(map(len, column)) for column in (found, [role for role, _ in found.values()])]
-    for name, (role, why) in found.items():
+    for name, (role, why) in ((name, found[name]) for name in names):
         print(f"  {name:<{widths[0]}}  {role:<{widths[1]}}  {why}".rstrip())
     for guess in (guess for guess in guesses if guess.others):
         other = f"dataset.columns={{{guess.role}: {guess.others[0]}}}"

@@ -10,7 +10,7 @@ from l2d.data.cells import NOTHING, TEXT, TRUTH, YES_NO, cell_amount, cell_word,
 from l2d.data.sets.outcomes import OUTCOMES
 from l2d.data.sheet import Sheet
 
-FEW = 40  # different words at most, each on five rows on average
+FEW = 100  # different words at most, each on five rows on average
 EPOCH = 1e9  # seconds since 1970: 2001 and later
 # Ids of these say nothing about the query.
 OF_MANY = {"user", "session", "conversation", "tenant", "customer", "account", "org", "thread", "model", "expert"}
@@ -31,8 +31,11 @@ ROLES = {
     "price": ("price usd cost dollars spend charge billed", "amounts", "dollars"),
     "latency": ("latency duration elapsed ms seconds took", "amounts", ""),
     "propensity": ("propensity", "share", ""),
-    "category": ("topic subject category domain task intent", "few", ""),
+    "category": ("topic subject category domain task intent", "whole", ""),
 }
+
+
+Kinds = Mapping[str, Mapping[str, str]]  # {column: {kind: in words}}
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
         "epoch": (mostly(EPOCH, np.inf), "seconds since 1970"),
         "prose": (long and not few, "texts of several words"),
         "few": (few and not graded, f"{len(different)} different words"),
+        "whole": (few and not graded and len(filled) == len(cells), f"{len(different)} different words"),
         "graded": (graded, "right or wrong"),
         "share": (mostly(0, 1), "from 0 to 1"),
         "dollars": (mostly(0, np.inf) and says_dollars(cells), "dollars"),
@@ -77,7 +81,14 @@ def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
     return {kind: told for kind, (is_so, told) in found.items() if is_so}
 
 
-def guess_roles(kinds: Mapping[str, Mapping[str, str]], given: Mapping[str, str], wanted: Sequence[str]) -> list[Guess]:
+def experts_by_value(kinds: Kinds) -> list[str]:
+    """Columns of right and wrong, if there are several and no column is called expert or the like: each is an expert's."""
+    graded = [name for name in kinds if "graded" in kinds[name] and not fit(name, kinds[name], "correct")[0] > 1]
+    logged = any(fit(name, kinds[name], "expert")[0] > 1 for name in kinds)
+    return graded if len(graded) > 1 and not logged else []
+
+
+def guess_roles(kinds: Kinds, given: Mapping[str, str], wanted: Sequence[str]) -> list[Guess]:
     """kinds: of each column. given: {role: column}, by the user. wanted: the roles to look for."""
     guesses = [Guess(role, column, "you say so") for role, column in given.items()]
     for role in (role for role in ROLES if role in wanted and role not in given):
