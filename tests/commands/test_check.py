@@ -105,7 +105,7 @@ def test_a_table_with_a_row_per_query(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) -> None:
-    cells = {
+    cells: Cells = {
         "prompt": [f"{QUERIES[i % 4]} {i}" for i in range(20)],
         "gpt-4": [i % 2 for i in range(20)],
         "yi": [0, 1, 1, 1] * 5,
