@@ -174,7 +174,7 @@ def test_images(tmp_path: Path) -> None:
     assert dataset(tmp_path / "log.sqlite").gives == "images"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_prices_are_carried_over(log: Path, tmp_path: Path) -> None:
     """In dollars, whatever each run took an error for. What one of them did counts unless something else is said, also of an
     export. prices: in units of one error."""

@@ -278,6 +278,7 @@ def test_a_message_without_a_text_goes_to_the_guards_expert(
     assert servers[best].seen[0][0]["messages"] == body["messages"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [("dataset.text=prompt", "dataset.features=[x,y]"), ("dataset.features=[x,y]",)])
 def test_features_come_from_metadata_or_a_header(
     upstreams: dict[str, Upstream], tmp_path: Path, overrides: tuple[str, ...], servers: dict[str, FakeUpstream]
