@@ -30,6 +30,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("llm", lambda it: it.tally_table(it.RUNS.read()), "beyond", "llm-tally"),
     ("logs", lambda it: it.gains_table(), "llm_routing", "log gains"),
     ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
+    ("confounding", lambda it: it.table(it.RESULTS.read()), "llm_routing", "confounding"),
     ("paper_recipe", lambda it: it.table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
     ("tuned", lambda it: it.table(it.TUNED.read(), records.paper_runs(recipe="fast")), "verdicts", "tuned"),
 ]
