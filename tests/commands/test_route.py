@@ -29,7 +29,7 @@ PROMPTS = [row["prompt"] for row in query_rows("prompt")]
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    return untrained(tmp_path_factory.mktemp("texts"), "dataset.text=prompt", "dataset.features=[]")
+    return untrained(tmp_path_factory.mktemp("texts"), "dataset.text=prompt", "dataset.features=[]", "method=mild")
 
 
 @pytest.fixture(scope="module")

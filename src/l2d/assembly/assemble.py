@@ -1,9 +1,9 @@
 """From a dataset, its experts and a cost to the training, validation and test split of a router."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -40,7 +40,8 @@ class Splits:
     train_categories: of the test rows, and of the training rows before resampling. ids, train_ids: of the test rows, and of all
     others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: the cost's report on its
     prices. cache: of the experts' predictions. expert_seconds: the time to make or read them. price_weights: the regression of
-    prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already.
+    prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already. reading: what the
+    encoder of texts has learned.
     """
 
     train: Split
@@ -60,6 +61,7 @@ class Splits:
     cost_facts: ExtremeShares | None
     cache: Cache
     expert_seconds: float
+    reading: Mapping[str, np.ndarray] = field(default_factory=dict)
     train_ids: np.ndarray | None = None
     price_weights: Tensor | None = None
 
@@ -142,6 +144,7 @@ def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, a
         train_categories=arrays.train_categories and tuple(arrays.train_categories[row] for row in train.tolist()),
         ids=arrays.ids,
         seen=arrays.seen,
+        reading=arrays.reading,
         cost_facts=facts,
         cache=cache,
         expert_seconds=seconds,

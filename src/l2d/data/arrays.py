@@ -123,7 +123,7 @@ class Arrays:
     training set, if it comes from there. panel: what experts did, if that came with the data. groups, test_groups: int [N], equal
     for rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a
     breakdown of the results. ids, train_ids: of the test and the training rows, words or numbers. texts: the training and the test
-    questions, as prompts for a language model. seen: what the inputs are made from.
+    questions, as prompts for a language model. seen: what the inputs are made from. reading: what the encoder of texts has learned.
     """
 
     train_inputs: Tensor
@@ -142,6 +142,7 @@ class Arrays:
     train_ids: np.ndarray | None = None
     texts: tuple[list[str], list[str]] | None = None
     seen: Seen = Seen()
+    reading: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | None = None) -> Arrays:
@@ -170,6 +171,7 @@ def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | Non
         train_ids=None if ids is None else ids[train.numpy()],
         texts=None if texts is None else ([texts[row] for row in kept], [texts[row] for row in held]),
         seen=whole.seen,
+        reading=whole.reading,
     )
 
 

@@ -139,6 +139,8 @@ class Table(DatasetBase):
         train, test, validation = _divided_rows(sheet, named, self.test_fraction, labels, groups)
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
+            if self.encoder is not None and texts is not None:
+                self.encoder = self.encoder.fitted([texts[row] for row in train.tolist()])
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
         panel = _panel(read, inputs, named)
         if panel is not None and named.split_by is not None:
@@ -159,6 +161,7 @@ class Table(DatasetBase):
             # Only for asking language models: outcomes in the table leave nothing to ask.
             texts=None if experts or texts is None else (texts, []),
             seen=seen,
+            reading=self.encoder.state if self.encoder is not None and texts is not None else {},
         )
         return divided(undivided, train, test, validation)
 
@@ -204,13 +207,13 @@ def _panel(read: TableRows, inputs: Tensor, named: Named) -> Panel | None:
         if lacking := int((asked & parts[key].isnan()).sum()):
             sheet.note(f"{lacking:,} of {int(asked.sum()):,} {key} are empty; expected ones take their place")
             parts[key] = torch.where(asked & parts[key].isnan(), _expected(inputs, parts[key]), parts[key])
-    answers = Answers(**parts)
-    if read.some_left_out:
-        own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
     # A few features beside a text are among the confounders: hundreds of numbers of the text would drown them.
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
     if deciding and not asked.all():
         parts["confounders"] = encoded(sheet, deciding)
+    answers = Answers(**parts)
+    if read.some_left_out:
+        own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
         begins = (PROPENSITY, *(f"{outcome}_" for outcome in OUTCOMES))
         others = any(name.startswith(begins) and name not in own for name in sheet.made or sheet.names)
         answers, problem = with_kept_propensities(answers, others=others, each_asked=bool(sheet.made))
