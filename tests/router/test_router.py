@@ -63,7 +63,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    given = ["cost=error_plus_cost", "cost.prices=[0.1,0.2,0.3]", "decision=posterior"]
+    given = ["method=mild", "cost=error_plus_cost", "cost.prices=[0.1,0.2,0.3]", "decision=posterior"]
     return trained(tmp_path_factory.mktemp("features"), query_rows("x", "y", "flag"), *SPLIT, *given)
 
 

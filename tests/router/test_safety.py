@@ -208,7 +208,7 @@ def test_code_in_the_folder_of_a_tuned_encoder(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     write_encoder(tmp_path / "bert")
     given = ["dataset.text=prompt", "dataset.features=[]", "router=minilm_tuned", f"router.model={tmp_path / 'bert'}"]
-    made = untrained(tmp_path, *given, small=["router.reads.max_length=32", "trainer.accelerator=cpu"])
+    made = untrained(tmp_path, *given, "method=mild", small=["router.reads.max_length=32", "trainer.accelerator=cpu"])
     kept = made.path / "encoder"
     assert Router.load(made.path).route(PROMPTS)
     content = json.loads((kept / "config.json").read_text())

@@ -256,7 +256,9 @@ def test_experts_say_how_to_ask(client: TestClient, tmp_path: Path) -> None:
     expected = {"x": 0.0, "y": 0.0, "flag": 0.0}, {"x": 0.0, "y": 0.0, "prompt": "What is this?"}
     for name, overrides, features in zip(("rows", "both"), ((), both), expected, strict=True):
         (tmp_path / name).mkdir()
-        with asking(make_service(untrained(tmp_path / name, *overrides).path, tmp_path / f"{name}.sqlite")) as other:
+        with asking(
+            make_service(untrained(tmp_path / name, *overrides, "method=mild").path, tmp_path / f"{name}.sqlite")
+        ) as other:
             found = other.get("/v1/experts").json()
             assert (found["kind"], found["example"]["features"], found["takes_prices"]) == ("row", features, False)
             assert other.post("/v1/preview", json=found["example"]).json()["ranking"][0]["posterior"] > 0
