@@ -121,10 +121,14 @@ def what_next(
     if experiment.router.own_module is None and experiment.dataset.own_module is None:
         if experiment.plain["router"].get("reads") is None:
             query = "--image new.png"
-        elif (dataset.get("text", "built in") or "text" in (dataset.get("columns") or {})) and not dataset.get("features"):
+        elif (dataset.get("text", "built in") or "text" in (dataset.get("columns") or {})) and not dataset.get(
+            "features"
+        ):
             query = '--text "a new query"'
     reads = (experiment.plain["router"].get("reads") or {}).get("name")
-    kept = ["--keep text"] if reads in ("tokens", "words") else []  # no numbers that a server could keep for the next router
+    kept = (
+        ["--keep text"] if reads in ("tokens", "words") else []
+    )  # no numbers that a server could keep for the next router
     settled = any(map(OWN_METHOD.match, overrides))
     others = method if settled else ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
     swept = [text for text in overrides if not ONE_RUN.match(text) or OWN_METHOD.match(text)]

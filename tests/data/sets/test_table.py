@@ -107,7 +107,10 @@ def test_features_and_experts_are_found_by_name(tmp_path: Path, capsys: Captured
     assert whole(arrays, "errors").tolist() == [[i % 2, 1 - i % 2] for i in range(10)]
     assert panel_of(arrays).train.prices is None
     assert (arrays.train_labels.tolist(), arrays.num_classes) == ([-1] * 8, 0)
-    assert "a (correct), b (correct); the router sees: x, y; the split: split; not used: id, note\n" in capsys.readouterr().err
+    assert (
+        "a (correct), b (correct); the router sees: x, y; the split: split; not used: id, note\n"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("extra", [{"label": ["cat", "dog"] * 5}, {"flag": [True, False] * 5}])
