@@ -528,7 +528,7 @@ def test_a_sweep_makes_separate_runs_and_outlives_a_bad_one(command: Command, tm
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "method.rho.offset=-5" in lines[0]
     assert "1 of 3 runs" in lines[-1]
-    assert "seed=0: method.rho.offset=-5" in done.stdout
+    assert "method.rho.offset=-5" in done.stdout
     assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
     assert not list(tmp_path.glob("runs/**/deferral.png"))
 
