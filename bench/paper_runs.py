@@ -27,6 +27,7 @@ KEYS, LOSSES = f"{' '.join(CELL)} method label_weight recipe precision seed", "v
 RUNS = Results(
     "paper_runs", KEYS, f"{LOSSES} ratios oracle oracle_ratios rho steps_seconds {RAN}", compared=f"{LOSSES} oracle"
 )
+OURS = ("experts.cross_fit", "method.label_weight")  # keys of columns of their own
 ROWS = RUNS.file.with_suffix(".npz")
 Arrays = dict[str, NDArray[np.uint8]]
 
@@ -56,8 +57,8 @@ def collected(runs_dir: Path) -> tuple[list[Row], Arrays]:
 
 def names_of(config: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """What decides whether a run is the paper's experiment: held-out outcomes and the weight of labels are ours."""
-    settings = settings_of(config) | {"experts.cross_fit": 1, "method.label_weight": 1.0}
-    return (*block_of(config), config["method"]["name"]), {key: settings[key] for key in settings_of(config)}
+    settings = {key: value for key, value in settings_of(config).items() if key not in OURS}
+    return (*block_of(config), config["method"]["name"]), settings
 
 
 def block_of(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,9 +16,11 @@ from l2d.data.arrays import channel_statistics, fingerprint_of
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.method import Evidence
 from l2d.methods.simple import NearestNeighbours
+from l2d.networks.estimators.estimator import shuffled
 from l2d.networks.estimators.neighbours import AT_ONCE
 from l2d.networks.prices import PriceModel
 
+SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
 _known: dict[Any, dict[str, Score]] = {}
 
@@ -43,13 +45,13 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
 
 
 def best_of_neighbours(splits: Splits) -> Tensor:
-    """The decisions of method=knn on the test rows: this baseline and that method are one."""
+    """The decisions of method=knn on the test rows: this baseline and that method are one, but for SEARCHED."""
     train, test = splits.train, splits.test
-    costs, prices = train.costs, train.prices
-    if (
-        prices.ndim == 2 or train.answers.errors.isnan().any()
-    ):  # other methods' costs may contain prices, or be completed
-        costs = train.answers.errors if prices.ndim == 2 else train.answers.errors + prices
+    if len(train) > SEARCHED:
+        train = train.take(shuffled(len(train), "searched")[:SEARCHED])
+    costs, prices, errors = train.costs, train.prices, train.answers.errors
+    if prices.ndim == 2 or errors.isnan().any():  # other methods' costs may contain prices, or be completed
+        costs = errors if prices.ndim == 2 else errors + prices
     method = NearestNeighbours(costs=costs, num_classes=splits.num_classes, decision="argmax", k=None)
     method.learn(Evidence(costs if prices.ndim == 2 else costs - prices, prices, train.labels))
     network, inputs = method.own_network(), train.inputs
