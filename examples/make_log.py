@@ -1,4 +1,4 @@
-"""Writes a small log for dataset=table: python examples/make_log.py log.csv
+"""Writes a small log for dataset=table: python examples/make_log.py log.csv; with --messy, other names, and words for numbers
 
 SIMULATED: queries, grades, prices and latencies are drawn at random. It stands for what a service writes down in a month: a row per
 answer, one model for most queries, a favourite that answers 60 % of them, and no note of how the model was chosen. It is messy on
@@ -82,8 +82,21 @@ def make_rows(rng: np.random.Generator) -> list[Row]:
     return rows[:ROWS]
 
 
-def main(path: Path, seed: int = SEED) -> None:
-    rows = make_rows(np.random.default_rng(seed))
+def make_messy(rows: list[Row], rng: np.random.Generator) -> list[Row]:
+    """The same log as many services write it: columns of other names, thumbs, dollars, and a fiftieth of the texts is empty."""
+    thumbs, empty = {"yes": "up", "no": "down", "": "n/a"}, {row["id"] for row in rows if rng.random() < 0.02}
+    return [
+        {"request_id": row["id"], "ts": row["time"], "user_query": "" if row["id"] in empty else row["query"]}
+        | {"model_used": row["expert"], "thumbs": thumbs[str(row["correct"])], "usd": f"${row['cost']:.6f}"}
+        | {"latency_ms": f"{1000 * float(row['latency']):,.0f} ms"}
+        for row in rows
+    ]
+
+
+def main(path: Path, seed: int = SEED, messy: bool = False) -> None:
+    rng = np.random.default_rng(seed)
+    rows = make_rows(rng)
+    rows = make_messy(rows, rng) if messy else rows
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -92,6 +105,6 @@ def main(path: Path, seed: int = SEED) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python examples/make_log.py log.csv")
-    main(Path(sys.argv[1]))
+    if len(sys.argv) < 2 or sys.argv[2:] not in ([], ["--messy"]):
+        sys.exit("usage: python examples/make_log.py log.csv [--messy]")
+    main(Path(sys.argv[1]), messy=len(sys.argv) == 3)
