@@ -38,9 +38,18 @@ def test_badges_are_true(bench: Bench) -> None:
         assert (PICTURES / name).read_text(encoding="utf-8") == text, "python bench/pictures.py"
 
 
-def test_flow_shows_the_measured_losses(bench: Bench) -> None:
-    row = {"method": "mild", "mean": "0.25", "best_single": "0.5", "seeds": "5", "test_rows": "360"}
-    assert {"50.0 %", "25.0 %"} <= {*re.findall(r"[\d.]+ %", words(bench("pictures").flow([row])))}
+def test_flow_shows_the_measured_gains(bench: Bench) -> None:
+    """Means over seeds: .04 and .06 are 5 per 100, with 1.96 standard errors of .01; where the interval has 0, one model."""
+    pictures = bench("pictures")
+    rows = [
+        dict(zip(("benchmark", "prices", "method"), case, strict=True))
+        | {"guarded_gain": gain, "guarded_error": "0.01"}
+        for place, case in enumerate(pictures.GAINS.values())
+        for gain in (("0.04", "0.06") if place == 0 else ("0.01", "0.01"))
+    ]
+    shown = words(pictures.flow(rows))
+    assert re.findall(r"[\d.]+ ± [\d.]+", shown) == ["5.0 ± 2.0"]
+    assert shown.count("one model") == len(pictures.GAINS) - 1
 
 
 def test_collapse_shows_shares_and_losses(bench: Bench) -> None:
