@@ -57,7 +57,10 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
     first = next(iter(members.values()))
     cost = first.config["cost"]
     at_list_prices = variant({**first.config, "cost": {**cost, "scale": 1.0} if "scale" in cost else cost})
-    alike = _alike(first, cells)
+    same = [cell for cell in cells if cell.names[:3] == first.names[:3]]
+    usable = [cell for cell in same if cell.settings_but(*OF_THE_DECISION) == first.settings_but(*OF_THE_DECISION)]
+    # Those trained without prices come first.
+    alike = sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != first.names[:4], cell.names))
     repriced = {
         cell.method: cell
         for cell in reversed(alike)
@@ -70,13 +73,6 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
         cascade=next((cell for cell in alike if cell.capabilities.estimates_costs), None),
         repriced=dict(sorted(repriced.items())),
     )
-
-
-def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> list[FinishedCell]:
-    """The cells with the group's data, router and recipe; those trained without prices come first."""
-    same = [cell for cell in cells if cell.names[:3] == of.names[:3]]
-    usable = [cell for cell in same if cell.settings_but(*OF_THE_DECISION) == of.settings_but(*OF_THE_DECISION)]
-    return sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != of.names[:4], cell.names))
 
 
 @dataclass(frozen=True)

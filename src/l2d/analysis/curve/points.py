@@ -1,5 +1,4 @@
-"""The parts of a curve: points (price, error), areas under them, a router's ranking of queries, and the figures by which public
-benchmarks compare routers: AIQ, the gain at a budget, the price saved at equal accuracy. Arrays in, plain numbers out.
+"""The parts of a curve: points (price, error), and the figures by which public benchmarks compare routers.
 
 errors [N, p]; prices: β of the price list, without cost.scale, [p], or [N, p] if they differ between rows; decisions int [N].
 """
@@ -125,10 +124,7 @@ def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
 
 def aiq(points: Iterable[Point], ends: Ends) -> float | None:
     """RouterBench's average improvement in quality (Hu et al. 2024): the mean accuracy over prices from the cheapest to the dearest
-    model, on the non-decreasing convex hull of the points and both ends. None if all prices are equal.
-
-    It is the most that mixtures of the points reach, so it is no less than the area under straight lines (`area`).
-    """
+    model, on the non-decreasing convex hull of the points and both ends. None if all prices are equal."""
     low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
     if not high > low:
         return None

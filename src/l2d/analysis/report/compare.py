@@ -74,10 +74,8 @@ def is_papers_tdef(cell: FinishedCell) -> bool:
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
-    """The paper's tdef, or else the best, of the cells that differ from this one in the method alone. None for that cell itself.
-
-    A tuned cell may also differ in what the search set.
-    """
+    """The paper's tdef, or else the best, of the cells that differ from this one in the method alone (a tuned one also in what the
+    search set). None for that cell itself."""
     varied = ("method.", *(text.split("=")[0] for text in (cell.tuned.chosen if cell.tuned else ())))
     rest = cell.settings_but(*varied)
     alike = [other for other in members if other.runs and other.settings_but(*varied) == rest]
@@ -96,7 +94,10 @@ def guard_acts(cells: Sequence[FinishedCell]) -> bool:
 
 def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
     """One entry per cell and per baseline of a block, in the order of the tables."""
-    labels, papers, entries = method_labels(cells), papers_losses(cells), []
+    labels, entries = method_labels(cells), list[Entry]()
+    wanted = [cell for cell in cells if cell.names[:5] in paper_results() and not cell.tuned]
+    recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
+    papers = {cell: paper_results()[cell.names[:5]] for cell, recipe in zip(wanted, recipes, strict=True) if recipe}
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
         entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels, papers) for cell in members]
@@ -122,14 +123,6 @@ def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCe
         of = f" (run of {labels[most]})" if any(other != scores for other in others) else ""
         entries.append({"label": f"{title}{of}", "kind": "baseline"} | mean_scores(scores))
     return entries
-
-
-def papers_losses(cells: Sequence[FinishedCell]) -> dict[FinishedCell, PaperNumber]:
-    """The paper's number of each cell that is the paper's experiment."""
-    wanted = [cell for cell in cells if cell.names[:5] in paper_results() and not cell.tuned]
-    recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    pairs = zip(wanted, recipes, strict=True)
-    return {cell: paper_results()[cell.names[:5]] for cell, recipe in pairs if recipe is not None}
 
 
 def router_entry(

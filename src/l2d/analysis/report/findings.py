@@ -15,10 +15,7 @@ NAMES = 5  # at most, where the summary lists methods: a search may have dozens 
 
 @dataclass(frozen=True)
 class Finding:
-    """The summary of one block. The other methods are split by the 95 % interval of their paired difference from the best.
-
-    Intervals are not corrected for multiple comparisons, nor for choosing the best on the same seeds.
-    """
+    """The summary of one block. The other methods are split by the 95 % interval of their paired difference from the best."""
 
     dataset: str
     setup: str

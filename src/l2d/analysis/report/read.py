@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import yaml
@@ -48,7 +48,6 @@ class FinishedCell:
 
     @property
     def block(self) -> tuple[str, ...]:
-        """The names within which methods are compared."""
         return self.names[:4]
 
     @property
@@ -82,11 +81,11 @@ class FinishedCell:
         test rows, since the means then vary with the rows too, or if rows are not known."""
         found = {seed: row_costs(self.run_folder(seed), run) for seed, run in self.runs.items()}
         known = [rows for rows in found.values() if rows is not None]
-        if len(known) < len(found) or any(not np.array_equal(rows.ids, known[0].ids) for rows in known):
+        if len(known) < len(found) or any(not np.array_equal(rows[0], known[0][0]) for rows in known):
             means = {seed: run.deferral_loss for seed, run in self.runs.items()}
             return means, {seed: run.baselines.best_single.deferral_loss for seed, run in self.runs.items()}
-        pairs = list(zip(found, known, strict=True))
-        return {seed: rows.router for seed, rows in pairs}, {seed: rows.single for seed, rows in pairs}
+        _, routers, singles = zip(*known, strict=True)
+        return dict(zip(found, routers, strict=True)), dict(zip(found, singles, strict=True))
 
     def learning_curve(self) -> list[tuple[int, float]]:
         """Validation deferral loss by epoch, mean over the seeds that have that epoch."""
@@ -99,16 +98,9 @@ class FinishedCell:
         return [(epoch, sum(values) / len(values)) for epoch, values in sorted(losses.items())]
 
 
-class RowCosts(NamedTuple):
-    """Costs of the test rows of a run: of the router and of the best single expert. ids: of the rows, or their number."""
-
-    ids: Any
-    router: Floats
-    single: Floats
-
-
-def row_costs(folder: Path, run: RunMetrics) -> RowCosts | None:
-    """None if the run's loss is not the mean of its rows' costs: a log's is estimated; or if they cannot be read."""
+def row_costs(folder: Path, run: RunMetrics) -> tuple[Any, Floats, Floats] | None:
+    """The ids of the test rows, or their number; their costs for the router and for the best single expert. None if the run's loss
+    is not the mean of its rows' costs (a log's is estimated), or if they cannot be read."""
     try:
         with np.load(folder / "test.npz", allow_pickle=False) as found:
             decisions, costs, ids = found["decisions"], found["costs"], found.get("ids", len(found["decisions"]))
@@ -117,7 +109,7 @@ def row_costs(folder: Path, run: RunMetrics) -> RowCosts | None:
         return None
     if not np.isclose(router.mean(dtype=np.float64), run.deferral_loss, atol=1e-5):
         return None
-    return RowCosts(ids, router, costs[:, np.argmax(run.baselines.best_single.ratios)])
+    return ids, router, costs[:, np.argmax(run.baselines.best_single.ratios)]
 
 
 def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
@@ -137,7 +129,10 @@ def read_cells(folder: Path) -> list[FinishedCell]:
     """Every cell with a finished run in a folder: runs/, any folder below it, or a single run's. Files that cannot be read are
     named on stderr and left out."""
     cells: dict[tuple[str, ...], FinishedCell] = {}
-    for run in [folder] if folder.name.startswith("seed=") else _seed_folders(folder):
+    # At most as deep as in runs/. Hidden folders are skipped.
+    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]
+    below = sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
+    for run in [folder] if folder.name.startswith("seed=") else below:
         try:
             metrics = read_metrics(run / "metrics.json")
         except FileNotFoundError:
@@ -159,12 +154,6 @@ def _has_config(cell: FinishedCell) -> bool:
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         print(f"warning: {cell.folder}: config.yaml cannot be read ({type(error).__name__}); left out", file=sys.stderr)
         return False
-
-
-def _seed_folders(folder: Path) -> list[Path]:
-    """At most as deep as in runs/. Hidden folders are skipped."""
-    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]
-    return sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
 
 
 @dataclass(frozen=True)

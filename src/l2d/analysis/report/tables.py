@@ -61,12 +61,13 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> di
     router, known, loss = row["kind"] == "router", row.get("paper"), with_std(row["mean"], row.get("std"))
     off, against = row.get("off_by_std"), interval_text(row.get("against_reference"))
     shares = " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios", []))
+    wanted = "" if row.get("wanted") in (None, row["seeds"]) else f"/{row['wanted']}"
     named = f"{against} ({row['reference']})" if against and reference == ANY else against
     return {
         "dataset": titled(titles, "dataset", row["dataset"]),
         "setup": row["setup"],
         "method": row["label"] if router else f"*{row['label']}*",
-        "seeds": seeds_text(row),
+        "seeds": f"{row['seeds']}{wanted}{' (few)' if row.get('few') else ''}",
         "deferral loss": f"**{loss}**" if router and row["mean"] == best else loss,
         "paper": with_std(known["mean"], known["std"]) if known else "",
         "off by, std": "" if off is None else f"{off:+.1f}",
@@ -162,12 +163,6 @@ def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
 
 def interval_text(interval: Sequence[float] | None) -> str:
     return f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""
-
-
-def seeds_text(row: Row) -> str:
-    """3, or 2/5 if more were wanted; marked if there are too few."""
-    text = str(row["seeds"]) + (f"/{row['wanted']}" if row.get("wanted") not in (None, row["seeds"]) else "")
-    return text + (" (few)" if row.get("few") else "")
 
 
 def guarded_text(row: Row) -> str:

@@ -2,23 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 
-from l2d.analysis.report.averages import Interval
+from l2d.analysis.report import verdicts
 from l2d.analysis.report.tables import interval_text, titled, with_std
-from l2d.analysis.report.verdicts import (
-    ALIKE,
-    JUDGED,
-    MARGIN,
-    METHODS,
-    ORDERS,
-    RECIPES,
-    VERDICTS,
-    CellVerdict,
-    Measured,
-    cell_verdicts,
-    distance,
-    verdicts,
-)
+from l2d.analysis.report.verdicts import ALIKE, MARGIN, METHODS, RECIPES, CellVerdict, Measured, cell_verdicts, distance
 from l2d.utils.text import counted, markdown
 
 RULE = f"""**The rule.** A number is judged only by runs with the paper's recipe. *Reproduced*: the 90 % interval of our mean minus
@@ -40,17 +28,19 @@ def verdicts_page(measured: Sequence[Measured], titles: Titles) -> str:
 
 def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict]) -> list[str]:
     """The numbers, the orders, the shares: a paragraph each."""
-    found = verdicts(measured)
+    found = verdicts.verdicts(measured)
     words = Counter(one.word for one in found)
-    judged = ", ".join(f"{words[word]} {word}" for word in JUDGED if words[word]) or "none"
-    rest = ", ".join(f"{words[word]} {word}" for word in VERDICTS if words[word] and word not in JUDGED)
+    judged = ", ".join(f"{words[word]} {word}" for word in verdicts.JUDGED if words[word]) or "none"
+    rest = ", ".join(
+        f"{words[word]} {word}" for word in verdicts.VERDICTS if words[word] and word not in verdicts.JUDGED
+    )
     lines = [
         f"**Numbers.** The paper prints {len(found)} deferral losses. With its recipe: {judged}. The others: {rest}."
     ]
     for recipe in RECIPES:
         orders = Counter(order for cell in cells if (order := cell.order(recipe)))
         if total := sum(orders.values()):
-            said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS)
+            said = ", ".join(f"{word} in {orders[word]}" for word in verdicts.ORDERS)
             lines.append(
                 f"**Order, {TITLES[recipe]}.** MILD − TDEF in {counted(total, 'cell')}: {said}. If nothing differed, about"
                 f" {0.05 * total:.1f} of {total} intervals would exclude 0 by chance."
@@ -60,15 +50,13 @@ def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict]) -> list[
 
 
 def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
-    apart = [
-        there for cell in cells for method in METHODS if (there := apart_from_paper(cell, recipe, method)) is not None
-    ]
+    all_of_them = (apart_from_paper(cell, recipe, method) for cell in cells for method in METHODS)
+    apart = [share for share in all_of_them if share is not None]
     if not apart:
         return ""
-    nearer = [ahead for cell in cells if (ahead := mild_is_nearer(cell, recipe)) is not None]
     alike = sum(one <= ALIKE for one in apart)
     text = f"**Shares, {TITLES[recipe]}.** Alike in {alike} of {len(apart)} rows of the paper's tables."
-    if nearer:
+    if nearer := [ahead for cell in cells if (ahead := mild_is_nearer(cell, recipe)) is not None]:
         text += (
             f" MILD's shares are nearer to the oracle's than TDEF's in {sum(nearer)} of {counted(len(nearer), 'cell')}."
         )
@@ -76,13 +64,13 @@ def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
 
 
 def apart_from_paper(cell: CellVerdict, recipe: str, method: str) -> float | None:
-    ours, paper = cell.by_recipe.get(recipe, {}).get(method), cell.numbers.get(method)
+    ours, paper = cell.ours(recipe, method), cell.numbers.get(method)
     return distance(ours.ratios, paper.number.ratios) if ours and paper and paper.number.ratios else None
 
 
 def mild_is_nearer(cell: CellVerdict, recipe: str) -> bool | None:
     """None if a method was not run, or the oracle is not known."""
-    tdef, mild = (cell.by_recipe.get(recipe, {}).get(method) for method in METHODS)
+    tdef, mild = (cell.ours(recipe, method) for method in METHODS)
     if tdef is None or mild is None or tdef.oracle is None or mild.oracle is None:
         return None
     return distance(mild.ratios, mild.oracle[1]) < distance(tdef.ratios, tdef.oracle[1])
@@ -92,11 +80,8 @@ def numbers_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
     """A line for each cell."""
     recipes = [recipe for recipe in RECIPES if any(recipe in cell.by_recipe for cell in cells)]
     head = ["cell", "cost", "TDEF, paper", "MILD, paper", "MILD − TDEF, paper"]
-    head += [
-        text
-        for one in recipes
-        for text in (f"TDEF, {TITLES[one]}", f"MILD, {TITLES[one]}", "MILD − TDEF, 95 %", "order")
-    ]
+    for recipe in recipes:
+        head += [f"TDEF, {TITLES[recipe]}", f"MILD, {TITLES[recipe]}", "MILD − TDEF, 95 %", "order"]
     lines = []
     for cell in cells:
         paper = [cell.numbers.get(method) for method in METHODS]
@@ -115,39 +100,33 @@ def place(cell: CellVerdict, titles: Titles) -> list[str]:
 
 
 def loss_text(cell: CellVerdict, recipe: str, method: str) -> str:
-    ours = cell.by_recipe.get(recipe, {}).get(method)
+    ours = cell.ours(recipe, method)
     if ours is None:
         return ""
     seeds = f" ({len(ours.losses)})" if len(ours.losses) != 3 else ""
     word = f" {cell.numbers[method].word}" if recipe == "paper" and method in cell.numbers else ""
-    return f"{with_std(ours.mean, ours.std)}{seeds}{word}"
+    return f"{with_std(*ours.mean_std)}{seeds}{word}"
 
 
 def difference_text(cell: CellVerdict, recipe: str) -> str:
-    found: Interval | None = cell.difference(recipe)
+    found = cell.difference(recipe)
     if found is None:
         return ""
-    by_rows = all(
-        getattr(loss, "ndim", 0) for method in METHODS for loss in cell.by_recipe[recipe][method].losses.values()
-    )
-    return interval_text(found) + ("" if by_rows else " \\*")
+    losses = (loss for method in METHODS for loss in cell.by_recipe[recipe][method].losses.values())
+    return interval_text(found) + ("" if all(getattr(loss, "ndim", 0) for loss in losses) else " \\*")
 
 
 def shares_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
     """A line for each row of shares in the paper, in percent."""
     head = ["cell", "cost", "method", "paper", "ours", "recipe", "elsewhere", "oracle", "to the oracle"]
     lines = []
-    for cell in cells:
-        for recipe in RECIPES:
-            for method in METHODS:
-                apart = apart_from_paper(cell, recipe, method)
-                if apart is None:
-                    continue
-                ours = cell.by_recipe[recipe][method]
-                best = ours.oracle[1] if ours.oracle else ()
-                nearness = f"{distance(ours.ratios, best):.1%}" if best else ""
-                shown = [percents(cell.numbers[method].number.ratios), percents(ours.ratios), recipe, f"{apart:.1%}"]
-                lines.append([*place(cell, titles), method, *shown, percents(best), nearness])
+    for cell, recipe, method in product(cells, RECIPES, METHODS):
+        if (apart := apart_from_paper(cell, recipe, method)) is not None:
+            ours = cell.by_recipe[recipe][method]
+            best = ours.oracle[1] if ours.oracle else ()
+            nearness = f"{distance(ours.ratios, best):.1%}" if best else ""
+            shown = [percents(cell.numbers[method].number.ratios), percents(ours.ratios), recipe, f"{apart:.1%}"]
+            lines.append([*place(cell, titles), method, *shown, percents(best), nearness])
     return markdown(head, lines)
 
 

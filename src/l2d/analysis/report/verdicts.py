@@ -8,14 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from l2d.analysis.report.averages import (
-    Interval,
-    Losses,
-    interval_of,
-    mean_and_variances,
-    mean_columns,
-    paired_interval,
-)
+from l2d.analysis.report import averages
+from l2d.analysis.report.averages import Interval, Losses, interval_of, mean_columns, mean_std
 from l2d.analysis.report.compare import FEW
 from l2d.analysis.report.paper import Names, PaperNumber, paper_blocks, paper_numbers, papers_recipes
 from l2d.analysis.report.read import FinishedCell
@@ -42,13 +36,8 @@ class Measured:
     oracle: tuple[float, Sequence[float]] | None = None
 
     @property
-    def mean(self) -> float:
-        return statistics.fmean(float(np.mean(loss)) for loss in self.losses.values())
-
-    @property
-    def std(self) -> float | None:
-        means = [float(np.mean(loss)) for loss in self.losses.values()]
-        return statistics.stdev(means) if len(means) > 1 else None
+    def mean_std(self) -> tuple[float, float | None]:
+        return mean_std([float(np.mean(loss)) for loss in self.losses.values()])
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ def judge(number: PaperNumber, ours: Measured) -> str:
     reproduced if it lies outside, else undecided. What the oracle pays no router can save, so the margin is a part of the rest."""
     oracle = 0.0 if ours.oracle is None else ours.oracle[0]
     margin = MARGIN * max(number.mean - oracle, 0.0)
-    mean, parts = mean_and_variances(np.stack([np.atleast_1d(loss) for loss in ours.losses.values()]))
+    mean, parts = averages.mean_and_variances(np.stack([np.atleast_1d(loss) for loss in ours.losses.values()]))
     paper = (number.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0)
     _, low, high = interval_of(mean - number.mean, [*parts, paper], level=0.9)
     if -margin <= low and high <= margin:
@@ -88,6 +77,9 @@ class CellVerdict:
     numbers: Mapping[str, PaperVerdict]
     by_recipe: Mapping[str, Mapping[str, Measured]]
 
+    def ours(self, recipe: str, method: str) -> Measured | None:
+        return self.by_recipe.get(recipe, {}).get(method)
+
     @property
     def papers_difference(self) -> Interval | None:
         """MILD − TDEF, with the interval that follows from the paper's standard deviations."""
@@ -99,10 +91,10 @@ class CellVerdict:
 
     def difference(self, recipe: str) -> Interval | None:
         """MILD − TDEF with one recipe; None without both, or with too few seeds."""
-        tdef, mild = (self.by_recipe.get(recipe, {}).get(method) for method in METHODS)
+        tdef, mild = (self.ours(recipe, method) for method in METHODS)
         if tdef is None or mild is None or len(tdef.losses.keys() & mild.losses.keys()) < FEW:
             return None
-        return paired_interval(mild.losses, tdef.losses)
+        return averages.paired_interval(mild.losses, tdef.losses)
 
     def order(self, recipe: str) -> str | None:
         """One of ORDERS: the sign of MILD − TDEF against the paper's, open if the interval has both."""
@@ -134,11 +126,9 @@ def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
 
 def oracle_of(cell: FinishedCell) -> tuple[float, Sequence[float]] | None:
     found = [run.baselines.oracle for run in cell.runs.values() if run.baselines.oracle is not None]
-    return (
-        (statistics.fmean(one.deferral_loss for one in found), mean_columns(one.ratios for one in found))
-        if found
-        else None
-    )
+    if not found:
+        return None
+    return statistics.fmean(one.deferral_loss for one in found), mean_columns(one.ratios for one in found)
 
 
 def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:
