@@ -82,7 +82,7 @@ def test_labels_of_few_rows() -> None:
     ],
 )
 def test_a_large_table_is_told_of_larger_batches(overrides: tuple[str, ...], rows: int, said_: bool) -> None:
-    experiment = check(compose(["dataset=table", "dataset.path=none.csv", *overrides]))
+    experiment = check(compose(["dataset=table", "dataset.path=none.csv", "method=mild", *overrides]))
     method = make_method(experiment, torch.rand(20, 2, dtype=torch.float64), 2)
     keys = [line.split(":")[0] for line in advice(experiment, method, EXPERTS, rows)]
     assert keys == ["recipe.batch_size=1024"] * said_

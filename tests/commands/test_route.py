@@ -18,7 +18,7 @@ from l2d.commands import route
 from l2d.commands.route import choices_csv, choices_summary, load_router, main, make_route_parser
 from l2d.core.guard import Guard
 from l2d.core.prices import Prices
-from l2d.data.text.encoders import Hashed
+from l2d.data.text.encoders import Encoder
 from l2d.router.choices import UNREAD, Choice
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import FILE, HELD_OUT, read_weights, write_weights
@@ -158,7 +158,7 @@ def test_the_columns_of_the_file_come_first(
 def test_a_text_that_is_cut_is_said(
     texts: Untrained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Hashed, "note", "1 of 2 texts are longer")
+    monkeypatch.setattr(Encoder, "note", "1 of 2 texts are longer")
     main([str(texts.path), "--text", PROMPTS[0]])
     assert capsys.readouterr().err == "1 of 2 texts are longer\n"
 

@@ -636,8 +636,8 @@ PRICED = [*TABLE, "cost=error_plus_cost", "cost.prices=[0,1]"]
 NEXT = [
     (["setup=I", "seed=3"], "report", "--image new.png", "", "setup=I method=mild,cost_regression"),
     ([*TABLE, "method=ce"], "report", "--file new.csv", "", "{table} method=ce,mild,cost_regression"),
-    ([*PRICED, "dataset.text=q"], "curve", '--text "a new query"', "", "{table} cost=error_plus_cost 'cost.prices=[0,1]' dataset.text=q method=mild,cost_regression"),
-    ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "", "{table} dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
+    ([*PRICED, "dataset.text=q"], "curve", '--text "a new query"', "", "{table} cost=error_plus_cost 'cost.prices=[0,1]' dataset.text=q method=auto,mild,cost_regression"),
+    ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "", "{table} dataset.text=q 'dataset.features=[a]' cost=columns method=auto,mild,cost_regression"),
     (["dataset=mmlu_sim", "router=deberta_v3_xsmall"], "report", '--text "a new query"', " --keep text", "dataset=mmlu_sim router=deberta_v3_xsmall method=mild,cost_regression"),
 ]  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_every_choice_is_composed_and_passes_the_checks(group: str) -> None:
 
 def test_which_choices_were_taken() -> None:
     names = {"cost": "error", "dataset": "mmlu_sim", "experiment": None, "experts": "table", "logger": "csv"}
-    names |= {"method": "ce", "recipe": "table", "router": "mlp", "setup": "own", "trainer": "default"}
+    names |= {"method": "ce", "recipe": "table", "router": "hashed", "setup": "own", "trainer": "default"}
     assert chosen_groups(compose(["dataset=mmlu_sim", "method=ce"], with_hydra=True)) == names
     assert "experiment" not in chosen_groups(compose(name="experts", with_hydra=True))
 

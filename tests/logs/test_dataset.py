@@ -16,12 +16,14 @@ from tests.logs.postgres import postgres
 from tests.router.finished import PRICED, SMALL, Untrained, untrained
 from tests.server.helpers import PROMPTS, asking, make_service
 
+from l2d.analysis.log_value import inputs_of_log
 from l2d.assembly.build import make_splits
 from l2d.assembly.fingerprints import with_listed_prices
 from l2d.assembly.make import make_dataset
 from l2d.commands import log as log_command
 from l2d.config import check, compose
 from l2d.data.text.encoders import Embeddings, Hashed
+from l2d.data.text.words import Words
 from l2d.logs.dataset import ServerLog, is_described, snapshot
 from l2d.logs.decision import Decision
 from l2d.logs.export import RunInputs
@@ -115,6 +117,29 @@ def test_rows_of_texts(run: Untrained, served: Any, tmp_path: Path, keep: str, k
     assert answers.latencies is None
 
 
+def test_what_an_encoder_learned_goes_with_its_numbers(tmp_path: Path) -> None:
+    """The next router reads texts as the one that served did. An export has the numbers alone, and another state other numbers."""
+    from tests.server.helpers import text_run
+
+    made = text_run(tmp_path, "router=mlp")
+    file = tmp_path / "log.sqlite"
+    serve(made.path, file, "features", [{"text": text} for text in texts()])
+    found = dataset(file, Words()).load(tmp_path)
+    served_by = Router.load(made.path)
+    assert served_by.encoder is not None
+    for name, array in served_by.encoder.state.items():
+        np.testing.assert_array_equal(found.reading[name], array)
+    seen = torch.cat([found.train_inputs, found.test_inputs]).numpy()
+    np.testing.assert_allclose(np.sort(seen, 0), np.sort(served_by.encoder.embed(texts()), 0), atol=1e-6)
+    assert len(inputs_of_log(read_rows(file), served_by)) == N
+    log_command.main(["export", str(file), "--out", str(tmp_path / "log.csv")])
+    change(file, """UPDATE runs SET about = replace(about, '"reading": "', '"reading": "AAAA')""")
+    with pytest.raises(L2DError, match="another router"):
+        inputs_of_log(read_rows(file), served_by)
+    with pytest.raises(ParameterError, match=r"encoder: .*router=hashed"):
+        dataset(tmp_path / "log.csv", Words()).load(tmp_path)
+
+
 @pytest.mark.parametrize("keep", ["text", "features"])
 def test_queries_without_a_text_are_left_out(run: Untrained, tmp_path: Path, keep: str) -> None:
     """From the log and from its export."""
@@ -127,7 +152,7 @@ def test_queries_without_a_text_are_left_out(run: Untrained, tmp_path: Path, kee
 
 
 def test_rows_of_numbers_keep_their_names(tmp_path: Path) -> None:
-    found = untrained(tmp_path, "dataset.features=[y,x]", *PRICED, "method=cost_regression")
+    found = untrained(tmp_path, "dataset.features=[y,x]", *PRICED, "method=cost_regression", "router=hashed")
     log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(N, 2)).round(3).tolist()
@@ -141,7 +166,9 @@ def test_rows_of_numbers_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_numbers_beside_a_text(tmp_path: Path) -> None:
-    found = untrained(tmp_path, "dataset.features=[x]", "dataset.text=prompt", *PRICED, "method=cost_regression")
+    found = untrained(
+        tmp_path, "dataset.features=[x]", "dataset.text=prompt", *PRICED, "method=cost_regression", "router=hashed"
+    )
     log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
     queries = [{"x": place / 8, "prompt": text} for place, text in enumerate(texts())]
     serve(found.path, log, "features", [{"features": query} for query in queries])
@@ -265,7 +292,7 @@ def test_equal_inputs_stay_on_one_side(run: Untrained, tmp_path: Path) -> None:
 def test_only_one_runs_decisions(run: Untrained, served: Any, tmp_path: Path) -> None:
     """Runs that see different things can share a log; rows of one of them are chosen by its name."""
     log = Path(shutil.copy(served["features"][0], tmp_path))
-    other = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
+    other = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression", "router=hashed")
     serve(other.path, log, "features", [{"features": [0.5, place]} for place in range(N)])
     with pytest.raises(L2DError, match="--run"):
         dataset(log).load(tmp_path)
@@ -375,7 +402,8 @@ def test_its_config() -> None:
     assert (found.cost.prices, found.experts.name, found.router.name) == ("logged", "table", "mlp")
     made = make_dataset(check(found))
     assert isinstance(made, ServerLog)
-    assert isinstance(made.encoder, Hashed)
+    assert isinstance(made.encoder, Words)
+    assert found.method.name == "auto"
     assert compose(["dataset=log", "cost=error"]).cost.name == "error"
 
 

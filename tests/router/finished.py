@@ -19,7 +19,7 @@ from l2d.assembly.module import RouterModule
 from l2d.config import check, compose
 from l2d.core.guard import Guard
 from l2d.core.metrics import best_single
-from l2d.runs.artifact.exported import FILE, write_weights
+from l2d.runs.artifact.exported import FILE, READING, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, guard_of
 from l2d.training.walk import describe, train
@@ -129,7 +129,10 @@ def untrained(
         network: Any = router.network
         network.keep(run.path)
         kept_guard = guard or held(splits, router)[0]
-        write_weights(run.path / FILE, {**router.weights(), **kept}, describe(experiment, splits, kept_guard))
+        reading = {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.reading.items()}
+        write_weights(
+            run.path / FILE, {**router.weights(), **kept, **reading}, describe(experiment, splits, kept_guard)
+        )
         write_json(run.path / "metrics.json", {})
     return Untrained(run.path, splits, router)
 

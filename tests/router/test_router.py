@@ -142,7 +142,7 @@ def test_the_header_says_what_is_needed(features: Ran, digits: Ran, texts: Ran) 
     assert (rows["experts"], rows["prices"], rows["input"]["encoder"]) == (["a", "b", "c"], [0.1, 0.2, 0.3], None)
     assert (images["num_classes"], images["input"]["shape"]) == (10, [8, 8, 1])
     assert (text["input"]["text"], text["version"]) == ("prompt", own_version())
-    assert text["input"]["encoder"]["_target_"] == "l2d.data.text.encoders.Hashed"
+    assert text["input"]["encoder"]["_target_"] == "l2d.data.text.words.Words"
     description = read_weights(features.path / FILE)[1]
     assert RouterDescription.from_dict(json.loads(json.dumps(description.as_dict()))) == description
 

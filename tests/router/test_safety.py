@@ -170,9 +170,9 @@ def test_modules_of_ones_own_are_named(tmp_path: Path, monkeypatch: pytest.Monke
 
 ENCODER = """
 import numpy as np
-from l2d.data.text.encoders import Hashed
+from l2d.data.text.words import Words
 
-class Longer(Hashed):
+class Longer(Words):
     def embed(self, texts):
         return super().embed([text + "!" for text in texts])
 """

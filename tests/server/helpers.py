@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import random
 import socket
 import threading
@@ -39,7 +40,14 @@ def text_run(folder: Path, *overrides: str) -> Untrained:
     errors = torch.eye(3, dtype=torch.float64).repeat(30, 1) * 99
     held_out = {"errors": errors, "expected": errors, "mean_errors": errors.mean(dim=0)}
     kept = {f"{HELD_OUT}.{name}": value for name, value in held_out.items()}
-    given = ("dataset.text=prompt", "dataset.features=[]", *PRICED, "method=cost_regression", *overrides)
+    given = (
+        "dataset.text=prompt",
+        "dataset.features=[]",
+        *PRICED,
+        "method=cost_regression",
+        "router=hashed",
+        *overrides,
+    )
     return untrained(folder, *given, kept=kept)
 
 
@@ -118,7 +126,9 @@ class FakeUpstream:
         ready.wait()
 
     def upstream(self, **other: Any) -> Upstream:
-        known = {"key": f"key-of-{self.name}", "timeout": 0.3, "input_price": 0.001, "output_price": 0.01}
+        variable = f"KEY_OF_{self.name.upper()}"
+        os.environ[variable] = f"key-of-{self.name}"
+        known = {"key_variable": variable, "timeout": 0.3, "input_price": 0.001, "output_price": 0.01}
         return Upstream(f"http://127.0.0.1:{self.port}/v1", f"model-{self.name}", **{**known, **other})
 
     def close(self) -> None:
@@ -165,7 +175,7 @@ class FakeUpstream:
         if kind == "closed":
             return False
         if kind.isdigit():
-            content = json.dumps({"error": {"message": f"no, {self.upstream().key}"}}).encode()
+            content = json.dumps({"error": {"message": f"no, key-of-{self.name}"}}).encode()
             busy = b"retry-after: 7\r\nx-request-id: r1\r\n"
             head = response_head(f"{kind} No", "application/json", len(content))
             writer.write(head.removesuffix(b"\r\n") + busy + b"\r\n" + content)

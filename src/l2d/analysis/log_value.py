@@ -13,6 +13,7 @@ from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, w
 from l2d.core.results import Estimate
 from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
+from l2d.data.text.encoders import packed_state
 from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
 from l2d.router.trained import allowed_experts, decide_inputs, inputs_of
@@ -139,7 +140,8 @@ def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
             raise L2DError(f"{rows.file}: it has texts, but this router sees {about.sees}")
         return inputs_of(router, rows.texts.tolist())
     assert rows.features is not None
-    same = rows.about is None or rows.about.encoder == about.encoder
+    made = (about.encoder, packed_state(router.encoder))
+    same = rows.about is None or (rows.about.encoder, rows.about.reading) == made
     if not same or (rows.features.shape[1], rows.seen.columns) != (math.prod(about.shape), about.seen.columns):
         said = "but the log has numbers that another router saw; serve with --keep text"
         raise L2DError(f"{rows.file}: this router sees {about.sees}, {said}")

@@ -10,7 +10,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from l2d.config import Experiment, check
-from l2d.config.composing import CONF, LOADER, recipe_of, register_resolvers, to_plain
+from l2d.config.composing import CONF, LOADER, of_router, register_resolvers, to_plain
 from l2d.config.signatures import forget_sources
 from l2d.methods.method import Method
 from l2d.utils.errors import L2DError, ParameterError, unknown
@@ -30,14 +30,16 @@ ROWS = {
 
 
 def make_experiment(
-    kind: str, method: str | type[Method], cost: Mapping[str, Any], options: Mapping[str, Any]
+    kind: str, method: str | type[Method] | None, cost: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Experiment:
     """kind: of the inputs. cost: its choice, and its prices if there is one per expert. options: by their keys."""
     chosen = {key: str(value) for key, value in options.items() if key in GROUPS and isinstance(value, str)}
     network, recipe = ROUTERS[kind]
     if "router" in chosen:
-        recipe = recipe_of(chosen["router"], "table")
+        recipe = of_router("recipe", chosen["router"], "table")
     choices = {**CHOICES, "router": network, "recipe": recipe, "cost": cost["name"], **chosen}
+    if method is None:
+        method = of_router("method", choices["router"], "mild")
     if isinstance(method, str):
         choices = {"method": method, **choices}
     try:

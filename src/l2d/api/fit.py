@@ -50,7 +50,7 @@ def fit(
     propensities: Matrix | None = None,
     labels: Any = None,
     experts: Sequence[str] | None = None,
-    method: str | type[Method] = "mild",
+    method: str | type[Method] | None = None,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> Router:
@@ -72,8 +72,9 @@ def fit(
             from the inputs. The router is then judged by doubly robust estimates.
         labels: The true class of each input, for methods that learn it (plugin, label_regression).
         experts: Their names. Default: the columns of a DataFrame of costs, or expert 1, expert 2, …
-        method: The loss: a name of `l2d train --help` (mild, tdef, ce, plugin, …), or a class of your own, a subclass of
-            `l2d.Method`. Its arguments are options: {"method.margin": 0.5}.
+        method: A name of `l2d train --help` (auto, mild, tdef, plugin, …), or a class of your own, a subclass of `l2d.Method`.
+            Default: auto, the best of several by cross-validation; for images mild. Its arguments are options:
+            {"method.margin": 0.5}.
         seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.
         options: Any other key of `l2d train`: {"recipe.epochs": 30, "progress": False, "router": "mlp"}. "dataset.text" names the
             column of a DataFrame that holds a text.

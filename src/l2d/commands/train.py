@@ -126,9 +126,7 @@ def what_next(
         ):
             query = '--text "a new query"'
     reads = (experiment.plain["router"].get("reads") or {}).get("name")
-    kept = (
-        ["--keep text"] if reads in ("tokens", "words") else []
-    )  # no numbers that a server could keep for the next router
+    kept = ["--keep text"] if reads == "tokens" else []  # no numbers that a server could keep for the next router
     settled = any(map(OWN_METHOD.match, overrides))
     others = method if settled else ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
     swept = [text for text in overrides if not ONE_RUN.match(text) or OWN_METHOD.match(text)]

@@ -16,20 +16,20 @@ def price_scale(error_price: object) -> float:
     return 1 / error_price if isinstance(error_price, int | float) and error_price > 0 else 1.0
 
 
-def recipe_of(router: str, otherwise: str) -> str:
-    """The recipe that a router's file asks for (about.recipe). An `override` there would fail: experts=trained includes the
-    router by interpolation, and Hydra refuses overrides in such a file."""
+def of_router(key: str, router: str, otherwise: str) -> str:
+    """The recipe or the method that a router's file asks for (about.recipe, about.method). An `override` there would fail:
+    experts=trained includes the router by interpolation, and Hydra refuses overrides in such a file."""
     file = CONF / "router" / f"{router}.yaml"
     content = yaml.load(file.read_text(encoding="utf-8"), LOADER) if file.is_file() else {}
     for parent in content.get("defaults", []):
-        otherwise = recipe_of(parent, otherwise)
-    return str(content.get("about", {}).get("recipe", otherwise))
+        otherwise = of_router(key, parent, otherwise)
+    return str(content.get("about", {}).get(key, otherwise))
 
 
 def register_resolvers() -> None:
     from omegaconf import OmegaConf
 
-    OmegaConf.register_new_resolver("recipe_of", recipe_of, replace=True)
+    OmegaConf.register_new_resolver("of_router", of_router, replace=True)
     OmegaConf.register_new_resolver("price_scale", price_scale, replace=True)
 
 

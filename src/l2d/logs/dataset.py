@@ -85,7 +85,7 @@ class ServerLog(DatasetBase):
         answers = answers_of_rows(rows, names)
         panel = Panel(names, answers, answers[:0], unit=rows.unit)
         none = inputs[:0], labels[:0]
-        reading = {} if self.encoder is None or rows.texts is None else self.encoder.state
+        reading = {} if self.encoder is None else self.encoder.state
         whole = Arrays(
             inputs, labels, *none, 0, panel=panel, groups=groups, train_ids=rows.ids, seen=rows.seen, reading=reading
         )
@@ -109,6 +109,8 @@ class ServerLog(DatasetBase):
 
         if rows.features is not None:
             check_encoder(rows, self.encoder)
+            if self.encoder is not None and rows.about is not None and rows.about.reading:
+                self.encoder = self.encoder.restored(rows.about.learned)
             found = torch.from_numpy(rows.features.copy())  # the snapshot stays as it is
             shape = rows.about.shape if rows.about is not None else found.shape[1:]
             return found.reshape(len(rows), *shape).to(torch.uint8 if is_image(rows) else torch.float32)
@@ -153,6 +155,9 @@ def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:
             problem = f"the log has what the encoder {described.get('name')} made of the texts"
             raise ParameterError("encoder", f"{problem}; choose the router that served, or one with the same reads")
         return
+    if encoder is not None and encoder.learns:
+        problem = "an export does not have what it learned from the texts; give the log itself, or choose router=hashed"
+        raise ParameterError("encoder", problem)
     width = rows.features.shape[1] - len(seen.columns)
     if encoder is None or encoder.embed(["What is this?"]).shape[1] != width:
         raise ParameterError("encoder", f"does not make {width:,} numbers of a text, as the router that served did")

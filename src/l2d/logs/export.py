@@ -1,5 +1,6 @@
 """The log in its long form, which training and off-policy estimates take: a row for each decision that has an outcome."""
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 
 from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
@@ -17,10 +19,9 @@ from l2d.utils.errors import L2DError
 JOINED = """
 SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.router_choice, o.correct, o.loss,
        coalesce(o.price, d.price) AS price, coalesce(o.latency, d.latency) AS latency,
-       CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run, r.about
-FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS r ON r.name = d.run ORDER BY d.number
+       CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run
+FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id ORDER BY d.number
 """
-WITHOUT_RUNS = JOINED.replace("r.about", "NULL AS about").replace("LEFT JOIN runs AS r ON r.name = d.run ", "")
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
 SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
 ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
@@ -30,28 +31,36 @@ EMBEDDED = f"{TEXT}_"  # the columns of an encoder's numbers of the text begin s
 @dataclass(frozen=True)
 class RunInputs:
     """The log's entry for the run that decided. shape: of one input. encoder: the config of the text encoder. unit: of its
-    prices."""
+    prices. reading: what the encoder has learned, packed; empty if nothing."""
 
     experts: tuple[str, ...]
     shape: tuple[int, ...]
     seen: Seen
     encoder: dict[str, Any] | None
     unit: PriceUnit
+    reading: str = ""
 
     def __repr__(self) -> str:
-        """Part of fingerprints, so it stays as it was before there was a currency."""
+        """Part of fingerprints, so it stays as it was before there was a currency or a reading."""
         inputs = f"experts={self.experts}, shape={self.shape}, seen={self.seen}, encoder={self.encoder}"
+        inputs += f", reading={self.reading}" if self.reading else ""
         return f"RunInputs({inputs}, price_scale={self.unit.scale})"
 
     @classmethod
     def read(cls, about: str) -> "RunInputs":
         found = json.loads(about)
         seen, experts, shape = Seen.from_dict(found["seen"]), tuple(found["experts"]), tuple(found["shape"])
-        return cls(experts, shape, seen, found["encoder"], PriceUnit.from_log(found))
+        return cls(experts, shape, seen, found["encoder"], PriceUnit.from_log(found), found.get("reading", ""))
+
+    @property
+    def learned(self) -> dict[str, np.ndarray]:
+        """The state of the encoder."""
+        return safetensors.numpy.load(base64.b64decode(self.reading)) if self.reading else {}
 
     def are_like(self, other: "RunInputs") -> bool:
         """True if the numbers that the routers saw mean the same."""
-        return (self.shape, self.seen.columns, self.encoder) == (other.shape, other.seen.columns, other.encoder)
+        mine, others = ((one.shape, one.seen.columns, one.encoder, one.reading) for one in (self, other))
+        return mine == others
 
     def column_names(self, width: int) -> list[str]:
         """Names of the numbers that the router saw: its columns, then its encoder's numbers of the text."""
@@ -74,13 +83,14 @@ class LongForm:
 def read_long_form(address: Path | str, run: str | None = None, every: bool = False) -> LongForm:
     """run: only the decisions of this run. every: also rows without a propensity."""
     file = without_password(str(address))
-    rows = [row for row in read_joined(address) if run is None or row["run"] == run]
+    joined, about = read_joined(address)
+    rows = [row for row in joined if run is None or row["run"] == run]
     kept = [row for row in rows if every or row["propensity"] is not None]
     if not kept:
         known = "" if run is None else f" of run {run}"
         raise L2DError(f"{file}: no decision{known} with an outcome; POST /v1/outcomes records them")
-    said = dict.fromkeys((row["run"], row["about"]) for row in kept)
-    runs = {name: RunInputs.read(about) for name, about in said if about is not None}
+    deciding = dict.fromkeys(row["run"] for row in kept)
+    runs = {name: RunInputs.read(about[name]) for name in deciding if name in about}
     check_units(file, kept, runs)
     return LongForm(
         {
@@ -98,14 +108,16 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
     )
 
 
-def read_joined(address: Path | str) -> list[Any]:
+def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
+    """The decisions with an outcome, and what the log says about each run."""
     if isinstance(address, Path) and not address.is_file():
         raise L2DError(f"{address}: no such file; give the log of l2d serve")
     database = connect(address)
     try:
         # The first version kept nothing of its runs. A reader must not migrate: it may have no right to write.
         first = isinstance(database, SqliteDatabase) and database.version() == 1
-        return database.rows(WITHOUT_RUNS if first else JOINED)
+        runs = [] if first else database.rows("SELECT name, about FROM runs")
+        return database.rows(JOINED), {row["name"]: row["about"] for row in runs}
     except database.errors as error:
         raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
     finally:

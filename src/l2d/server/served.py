@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from l2d.core.prices import PriceList
+from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
 from l2d.logs.decision import Decision
 from l2d.router.choices import Choice
@@ -71,7 +72,8 @@ def about_inputs(router: Router) -> str:
     """The log's entry for a run, as JSON: its experts, how its inputs are made, and the scale of its prices."""
     about = router.description
     known = {"experts": about.experts, "shape": about.shape, "seen": asdict(about.seen), "encoder": about.encoder}
-    return json.dumps({**known, **router.prices.unit.log_entry})
+    reading = packed_state(router.encoder)
+    return json.dumps({**known, **({"reading": reading} if reading else {}), **router.prices.unit.log_entry})
 
 
 def check_settings(settings: ServeSettings, router: Router) -> None:
@@ -82,8 +84,7 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
         raise ParameterError("explore", "one expert answers everything (shadow); give one of the two", settings.explore)
     if settings.keep == "text" and router.description.kind != "text":
         raise ParameterError("keep", f"this router sees {router.description.sees}; choose features or none", "text")
-    learned = router.encoder is not None and bool(router.encoder.state)
-    if settings.keep == "features" and (learned or is_tokens(inputs_of(router, example_query(router)))):
+    if settings.keep == "features" and is_tokens(inputs_of(router, example_query(router))):
         problem = "the next router could not use the numbers that this one makes of a text; choose text or none"
         raise ParameterError("keep", problem, "features")
     if settings.drift_limit is not None and router.training_inputs is None:

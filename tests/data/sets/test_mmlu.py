@@ -117,7 +117,7 @@ def with_header(file: Path, experts: str) -> Path:
 
 
 def mmlu_data(file: Path, *overrides: str) -> list[str]:
-    given = ["dataset=mmlu", f"dataset.path={file}", "dataset.experts=[a,b]", "experts=table", "router=mlp"]
+    given = ["dataset=mmlu", f"dataset.path={file}", "dataset.experts=[a,b]", "experts=table", "router=hashed"]
     return [*given, "dataset.only=null", "validation_fraction=0.2", *overrides]
 
 

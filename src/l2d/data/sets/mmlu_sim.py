@@ -78,6 +78,7 @@ class MMLUSim(DatasetBase):
         draw = partial(stratified_split, fraction=1 / 3, seed=0)
         train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
         with under("encoder"):
+            self.encoder = self.encoder.fitted([texts[row] for row in train.tolist()])
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
         # Models predict letters, so there are no predictions of a subject.
         answers = Answers((~right).double(), predictions if by_letter else None)
@@ -93,6 +94,7 @@ class MMLUSim(DatasetBase):
             train_categories=tuple(topics),
             texts=(texts, []),
             seen=Seen(text="prompt"),
+            reading=self.encoder.state,
         )
         return divided(whole, train, test)
 

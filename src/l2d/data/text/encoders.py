@@ -1,6 +1,7 @@
 """Text as numbers for a router: hashed pieces of words, or cached embeddings of a frozen encoder. Light: torch, transformers
 and scikit-learn are imported when a text is read."""
 
+import base64
 import hashlib
 import json
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 from tqdm import tqdm
 
 from l2d.data.text.pretrained import from_pretrained, identity_of, load_tokenizer, loading, locate
@@ -22,8 +24,10 @@ HASHES = 256  # of words, and as many of pieces of words; with more, a router ov
 
 
 class Encoder:
-    """Reads text for a router. note: for the user, about the texts embedded last. progress: show a bar."""
+    """Reads text for a router. learns: from the training texts. note: for the user, about the texts embedded last. progress: show a
+    bar."""
 
+    learns: bool = False
     note: str | None = None
     progress: bool = True
 
@@ -53,6 +57,12 @@ class Encoder:
     def restored(self, state: Mapping[str, np.ndarray]) -> "Encoder":  # noqa: ARG002
         """The encoder with the state of a fitted one."""
         return self
+
+
+def packed_state(encoder: Encoder | None) -> str:
+    """As a log keeps it; empty if nothing was learned."""
+    state = {} if encoder is None else encoder.state
+    return base64.b64encode(safetensors.numpy.save(state)).decode() if state else ""
 
 
 class Hashed(Encoder):

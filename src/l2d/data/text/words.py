@@ -8,17 +8,18 @@ import numpy as np
 
 from l2d.data.text.encoders import CHUNK, Encoder, in_chunks
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import Count
 
 NUMBERS = 8_192  # of words and pairs of words
+COLUMNS = 64  # at most
 
 
 class Words(Encoder):
-    """The weights of words and pairs of words (hashed counts, TF-IDF), in the `columns` directions in which the training texts
+    """The weights of words and pairs of words (hashed counts, TF-IDF), in the COLUMNS directions in which the training texts
     differ most (SVD). Hashed, so that a word of a new text is known by its number alone."""
 
-    def __init__(self, *, columns: Count) -> None:
-        self.columns = columns
+    learns = True
+
+    def __init__(self) -> None:
         self.rarity = np.zeros(0, dtype=np.float32)  # of each number: the logarithm in IDF
         self.directions = np.zeros((0, 0), dtype=np.float32)  # [columns, numbers]
 
@@ -28,7 +29,7 @@ class Words(Encoder):
         counts = counted_words(texts)
         with_it = np.bincount(counts.indices, minlength=counts.shape[1])
         rarity = (np.log((1 + len(texts)) / (1 + with_it)) + 1).astype(np.float32)
-        columns = max(1, min(self.columns, len(texts) - 1))
+        columns = max(1, min(COLUMNS, len(texts) - 1))
         learned = TruncatedSVD(columns, random_state=0).fit(weighed(counts, rarity)) if len(texts) > 1 else None
         directions = (
             np.zeros((1, len(rarity)), np.float32) if learned is None else learned.components_.astype(np.float32)
@@ -40,7 +41,7 @@ class Words(Encoder):
         return {"rarity": self.rarity, "directions": self.directions}
 
     def restored(self, state: Mapping[str, np.ndarray]) -> "Words":
-        found = Words(columns=self.columns)
+        found = Words()
         found.rarity, found.directions, found.progress = state["rarity"], state["directions"], self.progress
         return found
 
