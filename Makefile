@@ -65,7 +65,7 @@ dist: $(ALL) ## sdist and wheel, checked, into dist/
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
 
-bench-digits: $(ALL) ## five methods x five seeds on digits: mean ± std, into bench/results/ and docs/digits.md
+bench-digits: $(ALL) ## five methods x five seeds on digits: mean ± std, into bench/results/, docs/digits.md and docs/guide.md
 	$(BIN)/python bench/digits.py
 
 clean: ## remove .venv and caches; runs/ stays

@@ -1,8 +1,8 @@
 """The five methods on digits, setup III, error: mean ± std over five seeds, with the wall-clock time of training.
 
-Writes bench/results/digits.csv, the table in docs/digits.md and the example in README.md; fails if TDEF or MILD is not below .09,
-or MILD above TDEF by more than a std. Runs are kept by commit in runs/bench/: an interrupted benchmark resumes, and never reuses
-runs of other code.
+Writes bench/results/digits.csv, the table in docs/digits.md and the example in docs/guide.md; fails if TDEF or MILD is not below
+.09, or MILD above TDEF by more than a std. Runs are kept by commit in runs/bench/: an interrupted benchmark resumes, and never
+reuses runs of other code.
 """
 
 import statistics
@@ -33,7 +33,7 @@ def main() -> None:
     example = [*SETTING, "method=mild"]
     path, (_, metrics) = RunFolder.of(check(compose(example)).plain).path, trained([*example, *kept(code)])
     after = what_next(check(compose(example)), path, metrics, [])
-    put(ROOT / "README.md", "example", f"```\n{format_table(metrics)}\n\n{path}\n\n{after}\n```")
+    put(DOCS / "guide.md", "example", f"```\n{format_table(metrics)}\n\n{path}\n\n{after}\n```")
     print(f"\n{text}")
     means = {row["method"]: float(row["mean"]) for row in rows}
     stds = {row["method"]: float(row["std"]) for row in rows}

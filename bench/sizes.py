@@ -13,8 +13,6 @@ from packaging.utils import canonicalize_name
 from provenance import machine, versions
 from records import DOCS, put
 
-LEFT_OUT = ("dev",)  # for people who work on l2d
-
 
 def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
     """The distributions that pip installs for name[extras], including itself, if they are installed here."""
@@ -46,9 +44,8 @@ def _size(one: Distribution) -> int:
 def main() -> None:
     base = needed("l2d")
     provided = distribution("l2d").metadata.get_all("Provides-Extra") or []
-    extras = [str(extra) for extra in provided if extra not in LEFT_OUT]
     lines = ["| | packages | MB |", "|---|---|---|", f"| `l2d` | {len(base)} | {megabytes(base):,.0f} |"]
-    for extra in sorted(extras):
+    for extra in sorted(map(str, provided)):
         more = needed("l2d", frozenset({extra})) - base
         lines.append(f"| `l2d[{extra}]` | +{len(more)} | +{megabytes(more):,.0f} |")
     torch, rest = needed("torch"), base - needed("torch")

@@ -1,5 +1,6 @@
 """The pictures of the documents: drawn from rows, committed, and shown somewhere."""
 
+import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg"}
 BADGES = {"license.svg", "python.svg"}
-PHOTOS = {"serve.png"}  # bench/serve_page.py: it takes a browser
+PHOTOS = {"serve.png", "terminal.svg"}  # bench/serve_page.py, which takes a browser; bench/terminal.py, which trains
 Bench = Callable[[str], ModuleType]
 
 SHARES = {"ratios": "0 1", "posterior_ratios": "0.75 0.25", "oracle": "0.75 0.25", "argmax": "0.9", "posterior": "0.1"}
@@ -31,6 +32,18 @@ def test_every_picture_is_committed_and_shown() -> None:
     assert shown == NAMES | BADGES | PHOTOS
     for file in PICTURES.iterdir():
         assert file.stat().st_size < 150_000, file
+
+
+def test_the_terminal_moves_without_a_script(bench: Bench) -> None:
+    """It shows the commands of the README. Each group has its frames, which end before the next scene begins."""
+    text = (PICTURES / "terminal.svg").read_text(encoding="utf-8")
+    assert len(text) < 60_000
+    assert "<script" not in text
+    assert {*re.findall(r"animation-name:(\w+)", text)} == {*re.findall(r"@keyframes (\w+)", text)}
+    for command in bench("terminal").commands():
+        assert html.escape(command.splitlines()[-1]) in text
+    drawn = bench("terminal").animate([["<a/>", "<b/>"], ["<c/>"]])
+    assert re.findall(r"([\d.]+)%\{opacity:(1|0)\}", drawn)[1:3] == [("0.00", "1"), ("52.17", "0")]  # 3.6 of 6.9 s
 
 
 def test_badges_are_true(bench: Bench) -> None:
