@@ -27,7 +27,7 @@ from l2d.router.trained import outputs_of
 from l2d.runs.artifact.drift import InputSummary, standard_distance, summary_tensors
 from l2d.server import decisions
 from l2d.server.bodies import LONGEST_TEXT, MOST_MESSAGES, last_question, read_image, without_the_middle
-from l2d.server.decisions import AskedTogether, Batcher, Overloaded, decide_together, draw_expert
+from l2d.server.decisions import Batcher, Overloaded, decide_together, draw_expert
 from l2d.utils.errors import L2DError
 
 
@@ -206,7 +206,7 @@ def test_bad_input(client: TestClient) -> None:
 def test_one_bad_request_harms_no_other(run: Untrained) -> None:
     """Although they share a pass."""
     router = lively_router(run.path)
-    good, bad = AskedTogether(router, PROMPTS[:2]), AskedTogether(router, ["\ud800"])
+    good, bad = (router, PROMPTS[:2]), (router, ["\ud800"])
     first, second, third = decide_together([good, bad, good])
     assert isinstance(second, L2DError)
     for found in (first, third):
@@ -225,9 +225,7 @@ def test_requests_at_different_prices_share_a_pass(run: Untrained, monkeypatch: 
         return outputs_of(asked, inputs)
 
     monkeypatch.setattr(decisions, "outputs_of", counted)
-    found: Any = decide_together(
-        [AskedTogether(router, PROMPTS[:3]), AskedTogether(cheap, PROMPTS[3:5]), AskedTogether(router, PROMPTS[:1])]
-    )
+    found: Any = decide_together([(router, PROMPTS[:3]), (cheap, PROMPTS[3:5]), (router, PROMPTS[:1])])
     assert passes == [6]
     expected = [*router.route(PROMPTS[:3]), *cheap.route(PROMPTS[3:5]), *router.route(PROMPTS[:1])]
     assert [one.ranking for part in found for one in part.choices] == [one.ranking for one in expected]
@@ -306,7 +304,7 @@ def test_a_bug_in_a_pass_ends_its_requests_only(
     """And neither the answer nor the log of the process has the prompt."""
 
     def broken(asked: Any) -> Any:
-        raise ValueError(asked[0].queries[0])
+        raise ValueError(asked[0][1][0])
 
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "decide_together", broken)

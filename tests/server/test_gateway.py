@@ -22,7 +22,7 @@ from l2d.logs.decision import Decision
 from l2d.router.router import Router
 from l2d.router.trained import inputs_of
 from l2d.server.boundary import described
-from l2d.server.gateway import AllFailed, ChatAnswer, Gateway, choices_of, read_line
+from l2d.server.gateway import AllFailed, ChatAnswer, Gateway, read_line
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
@@ -247,7 +247,7 @@ def test_a_conversation_stays_with_its_expert(
 
 def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream]) -> None:
     for body, status, said in (
-        (b"[1]", 422, "model"),
+        (b"[1]", 400, "object"),
         (b"[" * 100_000, 400, "not JSON"),
         ({"messages": MESSAGES}, 422, "model"),
         ({"model": "l2d"}, 422, "messages"),
@@ -333,7 +333,7 @@ def test_without_upstreams(run: Untrained, tmp_path: Path) -> None:
 def test_a_server_without_a_key_gets_none(
     client: TestClient, servers: dict[str, FakeUpstream], service: RouterService
 ) -> None:
-    service.settings.upstreams["a"] = replace(service.settings.upstreams["a"], key=None)
+    service.settings.upstreams["a"] = replace(service.settings.upstreams["a"], key_variable=None)
     client.post("/v1/chat/completions", json={**CHAT, "model": "a"}, headers={"authorization": "Bearer mine"})
     [(_, head)] = servers["a"].seen
     assert "authorization" not in head.lower()
@@ -356,7 +356,6 @@ def test_the_end_of_an_answer() -> None:
         b": [DONE]",
     ):
         assert read_line(line) == (None, set())
-    assert [choices_of(body) for body in ({}, {"n": 2}, {"n": None}, {"n": "x"})] == [1, 2, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The endpoints."""
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -104,9 +103,8 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         answer = await gateway.answer(decision, body)
         headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed)}
         if isinstance(answer.content, bytes):
-            finish = BackgroundTask(
-                gateway.finish, decision, answer.expert, answer.usage, answer.seconds, answer.status
-            )
+            noted = (decision, answer.expert, answer.usage, answer.seconds, answer.status)
+            finish = BackgroundTask(gateway.finish, *noted)
             return Response(answer.content, answer.status, headers, answer.content_type, finish)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
 
@@ -121,11 +119,10 @@ def about_model(name: str) -> dict[str, Any]:
 
 def read_chat(content: bytes) -> dict[str, Any]:
     """The body is passed on as it is, so only what we read is checked."""
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, "the body is not JSON") from error
-    if not isinstance(body, dict) or not isinstance(body.get("model"), str):
+    body = json_object(content)
+    if body is None:
+        raise HTTPException(400, "the body is not JSON, or not an object")
+    if not isinstance(body.get("model"), str):
         raise L2DError("model: must be a string")
     try:
         MESSAGES.validate_python(body.get("messages"))

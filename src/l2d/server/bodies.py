@@ -22,19 +22,13 @@ MOST_MESSAGES = 2_000
 MOST_OUTCOMES = 10_000
 MOST_PIXELS = 16_000_000
 QUERY = ("text", "messages", "features", "image")
-READ = {
-    "image": [{"image"}],
-    "text": [{"text"}, {"messages"}, {"features"}],
-    "row": [{"features"}],
-}  # by kind of router
-
+# By kind of router.
+READ = {"image": [{"image"}], "text": [{"text"}, {"messages"}, {"features"}], "row": [{"features"}]}
 Message = dict[str, Any]
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
 MOST_NUMBER = 1e9  # of prices and seconds: sums of more may not be finite
 Price = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
-Seconds = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 Prices = dict[str, Price] | list[Price]  # by expert, or in their order
-Correct = Annotated[float, Field(ge=0, le=1)] | bool
 
 
 class StrictBody(BaseModel):
@@ -71,10 +65,10 @@ class OutcomeBody(StrictBody):
     """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds."""
 
     decision_id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
-    correct: Correct | None = None
+    correct: Annotated[float, Field(ge=0, le=1)] | bool | None = None
     cost: Price | None = None
     price: Price | None = None
-    latency: Seconds | None = None
+    latency: Price | None = None
 
 
 class OutcomesBody(StrictBody):
@@ -85,9 +79,9 @@ def many_or_one(body: Any) -> str:
     return "~many" if isinstance(body, OutcomesBody) or (isinstance(body, dict) and "outcomes" in body) else "~one"
 
 
-OneOrMany = Annotated[
-    Annotated[OutcomeBody, Tag("~one")] | Annotated[OutcomesBody, Tag("~many")], Discriminator(many_or_one)
-]
+One = Annotated[OutcomeBody, Tag("~one")]
+Many = Annotated[OutcomesBody, Tag("~many")]
+OneOrMany = Annotated[One | Many, Discriminator(many_or_one)]
 
 
 class ReloadBody(StrictBody):

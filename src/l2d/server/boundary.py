@@ -26,10 +26,8 @@ BODY_SECONDS = 30.0  # in which a request must be there
 DRAINED = 256_000_000  # bytes of a body that is too large, read so that the client gets the answer
 LONGEST_MESSAGE = 1000
 RETRY = {"retry-after": "1"}
-MISTAKES = (
-    *(L2DError, RequestValidationError, HTTPException, OutcomeRefused, ReloadRefused),
-    *(AllFailed, Overloaded, LogUnavailable, Exception),
-)
+CLIENTS = (L2DError, RequestValidationError, HTTPException, OutcomeRefused, ReloadRefused)
+MISTAKES = (*CLIENTS, AllFailed, Overloaded, LogUnavailable, Exception)
 logger = logging.getLogger("l2d.serve")
 
 

@@ -33,12 +33,7 @@ class Overloaded(Exception):
     """Too many requests wait for a decision."""
 
 
-@dataclass(frozen=True)
-class AskedTogether:
-    """The queries of one request, and the router at the prices that it asks for."""
-
-    router: Router
-    queries: Sequence[Any]
+Asked = tuple[Router, Sequence[Any]]  # the queries of one request, and the router at the prices that it asks for
 
 
 @dataclass(frozen=True)
@@ -50,13 +45,13 @@ class AnsweredTogether:
     far: list[bool] | None
 
 
-def decide_together(asked: Sequence[AskedTogether]) -> list[AnsweredTogether | L2DError]:
+def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]:
     """One pass for all requests to the same network. If it fails, each request is tried alone: one bad query harms no other."""
     found: list[AnsweredTogether | L2DError] = []
     try:
-        queries = [query for one in asked for query in one.queries]
-        first = asked[0].router
-        if any(one.router.network is not first.network for one in asked):
+        queries = [query for _, own in asked for query in own]
+        first = asked[0][0]
+        if any(router.network is not first.network for router, _ in asked):
             raise L2DError("requests to different runs")
         inputs, empty = readable_inputs(first, np.stack(queries) if first.description.kind == "image" else queries)
         outputs = outputs_of(first, inputs)
@@ -64,11 +59,11 @@ def decide_together(asked: Sequence[AskedTogether]) -> list[AnsweredTogether | L
     except L2DError as error:
         return [error] if len(asked) == 1 else [decide_together([one])[0] for one in asked]
     # At the same prices, all requests share this step too.
-    together = make_choices(first, outputs, empty) if all(one.router is first for one in asked) else None
+    together = make_choices(first, outputs, empty) if all(router is first for router, _ in asked) else None
     start = 0
-    for one in asked:
-        rows = slice(start, start + len(one.queries))
-        choices = make_choices(one.router, outputs[rows], empty[rows]) if together is None else together[rows]
+    for router, own in asked:
+        rows = slice(start, start + len(own))
+        choices = make_choices(router, outputs[rows], empty[rows]) if together is None else together[rows]
         found.append(AnsweredTogether(choices, inputs[rows], None if far is None else far[rows]))
         start = rows.stop
     return found
@@ -83,7 +78,7 @@ class Batcher:
 
     def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
         self.most, self.observe = most, observe
-        self._waiting: asyncio.Queue[tuple[AskedTogether, asyncio.Future[AnsweredTogether]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[Asked, asyncio.Future[AnsweredTogether]]] = asyncio.Queue()
         self._pool = ThreadPoolExecutor(1, "decisions")
         self._task: asyncio.Task[None] | None = None
         self._seconds = math.inf  # of the last pass
@@ -103,7 +98,7 @@ class Batcher:
         if self._waiting.qsize() >= MOST_WAITING:
             raise Overloaded
         answer: asyncio.Future[AnsweredTogether] = asyncio.get_running_loop().create_future()
-        self._waiting.put_nowait((AskedTogether(router, queries), answer))
+        self._waiting.put_nowait(((router, queries), answer))
         return await answer
 
     async def _serve(self) -> None:
@@ -112,17 +107,17 @@ class Batcher:
             batch = [await self._waiting.get()]
             if several and self.most > 1:
                 await asyncio.sleep(min(GATHER * self._seconds, LONGEST_WAIT))
-            while not self._waiting.empty() and sum(len(one.queries) for one, _ in batch) < self.most:
+            while not self._waiting.empty() and sum(len(queries) for (_, queries), _ in batch) < self.most:
                 batch.append(self._waiting.get_nowait())
             several = len(batch) > 1
-            self.observe(sum(len(one.queries) for one, _ in batch))
+            self.observe(sum(len(queries) for (_, queries), _ in batch))
             await self._answer(batch)
             await asyncio.sleep(0)  # let the answers out
 
-    async def _answer(self, batch: Sequence[tuple[AskedTogether, "asyncio.Future[AnsweredTogether]"]]) -> None:
+    async def _answer(self, batch: Sequence[tuple[Asked, "asyncio.Future[AnsweredTogether]"]]) -> None:
         asked = [one for one, _ in batch]
         try:
-            if self._seconds < QUICK and len(batch) == len(batch[0][0].queries) == 1:
+            if self._seconds < QUICK and len(batch) == len(asked[0][1]) == 1:
                 found: Sequence[Any] = self._decide(asked)
             else:
                 found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
@@ -136,7 +131,7 @@ class Batcher:
             else:
                 answer.set_result(result)
 
-    def _decide(self, asked: Sequence[AskedTogether]) -> Sequence[AnsweredTogether | L2DError]:
+    def _decide(self, asked: Sequence[Asked]) -> Sequence[AnsweredTogether | L2DError]:
         begun = time.thread_time()  # not the time of day: others may use the processor
         found = decide_together(asked)
         self._seconds = time.thread_time() - begun

@@ -72,7 +72,9 @@ class Gateway:
                 await self.service.note_substitute(decision, expert)
             content = found.content
             if not isinstance(content, bytes):
-                content = self.watched(content, found.response, decision, expert, began, choices_of(body))
+                wanted = body.get("n")
+                choices = wanted if isinstance(wanted, int) else 1
+                content = self.watched(content, found.response, decision, expert, began, choices)
             seconds = time.perf_counter() - began
             return replace(found, content=content, expert=expert, failed=failed, seconds=seconds)
         self.service.note_answer(decision, None, NOTHING, None)
@@ -127,13 +129,9 @@ async def open_answer(
     response: httpx.Response | None = None
     try:
         async with asyncio.timeout(upstream.timeout):
-            request = httpx.Request(
-                "POST",
-                f"{upstream.base_url}/chat/completions",
-                headers=upstream.headers,
-                content=content,
-                extensions={"timeout": httpx.Timeout(upstream.timeout).as_dict()},
-            )
+            url, limits = f"{upstream.base_url.rstrip('/')}/chat/completions", httpx.Timeout(upstream.timeout).as_dict()
+            about: dict[str, Any] = {"headers": upstream.headers, "extensions": {"timeout": limits}}
+            request = httpx.Request("POST", url, content=content, **about)
             response = await client.send(request, stream=True)
             return await first_bytes(response, bool(body.get("stream")), alone)
     except BaseException as error:
@@ -165,21 +163,16 @@ async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> Ch
         if len(found) > LARGEST_ANSWER:
             raise UpstreamFailed("too long")
     await response.aclose()
-    usage = usage_of(bytes(found)) if status == 200 else None
-    return ChatAnswer(status, kind, bytes(found), response, usage)
+    whole = json_object(bytes(found))
+    if status == 200 and whole is None:
+        raise UpstreamFailed("not JSON")
+    return ChatAnswer(status, kind, bytes(found), response, usage_in(whole) if status == 200 and whole else None)
 
 
 async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for part in rest:
         yield part
-
-
-def usage_of(content: bytes) -> Mapping[str, Any] | None:
-    """The usage in a whole answer, which must be a JSON object."""
-    if (found := json_object(content)) is None:
-        raise UpstreamFailed("not JSON")
-    return usage_in(found)
 
 
 def json_object(content: bytes) -> dict[str, Any] | None:
@@ -209,11 +202,6 @@ def read_line(line: bytes) -> tuple[Mapping[str, Any] | None, set[Any]]:
     except (AttributeError, KeyError, TypeError):
         ended = set()
     return usage_in(event), ended
-
-
-def choices_of(body: Mapping[str, Any]) -> int:
-    wanted = body.get("n")
-    return wanted if isinstance(wanted, int) else 1
 
 
 def broken_event(problem: str) -> bytes:

@@ -19,22 +19,17 @@ class ServerMetrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they would double the page
         self.registry = here = CollectorRegistry()
-        self.requests = Counter("l2d_requests", "requests", ["endpoint", "status"], registry=here)
-        self.seconds = Histogram(
-            "l2d_request_seconds", "seconds to answer", ["endpoint"], buckets=BUCKETS, registry=here
-        )
-        self.choices = Counter("l2d_choices", "queries by expert, and by who decided", ["expert", "by"], registry=here)
-        self.guarded = Counter("l2d_guard", "choices that the guard changed", ["action"], registry=here)
-        self.fallbacks = Counter(
-            "l2d_fallbacks", "experts that failed and were passed over", ["expert", "reason"], registry=here
-        )
-        self.spend = Counter(
-            "l2d_spend", "prices of the experts that were chosen or answered", ["expert"], registry=here
-        )
-        self.outcomes = Counter("l2d_outcomes", "outcomes recorded", registry=here)
-        self.wrong = Counter("l2d_outcome_cost", "sum of the costs in recorded outcomes, without prices", registry=here)
-        self.errors = Counter("l2d_errors", "what went wrong", ["kind"], registry=here)
-        self.batch = Histogram("l2d_batch_queries", "queries that shared a forward pass", buckets=SIZES, registry=here)
+        counter, histogram = partial(Counter, registry=here), partial(Histogram, registry=here)
+        self.requests = counter("l2d_requests", "requests", ["endpoint", "status"])
+        self.seconds = histogram("l2d_request_seconds", "seconds to answer", ["endpoint"], buckets=BUCKETS)
+        self.choices = counter("l2d_choices", "queries by expert, and by who decided", ["expert", "by"])
+        self.guarded = counter("l2d_guard", "choices that the guard changed", ["action"])
+        self.fallbacks = counter("l2d_fallbacks", "experts that failed and were passed over", ["expert", "reason"])
+        self.spend = counter("l2d_spend", "prices of the experts that were chosen or answered", ["expert"])
+        self.outcomes = counter("l2d_outcomes", "outcomes recorded")
+        self.wrong = counter("l2d_outcome_cost", "sum of the costs in recorded outcomes, without prices")
+        self.errors = counter("l2d_errors", "what went wrong", ["kind"])
+        self.batch = histogram("l2d_batch_queries", "queries that shared a forward pass", buckets=SIZES)
         own_gauge = partial(Gauge, registry=here, multiprocess_mode="liveall")  # every process has its own value
         self.far = own_gauge("l2d_far_share", "share of the last inputs that are far from the training rows")
         self.far.set(math.nan)  # not known yet

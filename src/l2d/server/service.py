@@ -15,18 +15,11 @@ from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, ReportedOutcome
 from l2d.router.choices import Choice
 from l2d.router.router import Router
+from l2d.server import served
 from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
 from l2d.server.decisions import AnsweredTogether, Batcher, DriftMonitor, draw_expert
 from l2d.server.metrics import ServerMetrics
-from l2d.server.served import (
-    ServedRun,
-    ServeSettings,
-    about_choice,
-    about_inputs,
-    best_single,
-    check_settings,
-    prices_of,
-)
+from l2d.server.served import ServedRun, ServeSettings, about_choice, about_inputs, best_single, prices_of
 from l2d.utils.errors import L2DError
 
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
@@ -130,22 +123,13 @@ class RouterService:
         found = []
         for place, (query, choice) in enumerate(zip(queries, answered.choices, strict=True)):
             expert, by, propensity = self._draw(router, choice, held)
-            found.append(
-                Decision(
-                    new_decision_id(),
-                    run.name,
-                    expert,
-                    choice.expert,
-                    by,
-                    propensity,
-                    prices[expert],
-                    session,
-                    text=query if keep == "text" and not choice.unread else None,
-                    features=logged_features(answered, place) if keep == "features" and not choice.unread else None,
-                    prices=prices,
-                    **about_choice(choice),
-                )
-            )
+            about: dict[str, Any] = {"session": session, "prices": prices, **about_choice(choice)}
+            if keep == "text" and not choice.unread:
+                about["text"] = query
+            if keep == "features" and not choice.unread:
+                about["features"] = answered.inputs[place].flatten().numpy().astype("<f4").tobytes()
+            chosen = (expert, choice.expert, by, propensity, prices[expert])
+            found.append(Decision(new_decision_id(), run.name, *chosen, **about))
         await self._log(found)
         return found
 
@@ -243,7 +227,7 @@ class RouterService:
         if others != names and (fixed or not force):
             way = "the upstreams fit no others, so force does not help" if fixed else FORCE
             raise ReloadRefused(f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
-        check_settings(self.settings, new.router)
+        served.check_settings(self.settings, new.router)
         theirs, ours = new.router.prices.unit, self.current.router.prices.unit
         if not theirs.fits(ours):
             raise ReloadRefused(f"{new.name}: its prices are in {theirs}, not {ours}; start a server with another log")
@@ -291,8 +275,3 @@ class RouterService:
             print(f"drift: {self.drift.share:.0%} of the last inputs are far; {who}", file=sys.stderr, flush=True)
         if (share := self.drift.share) is not None:
             self.metrics.far.set(share)
-
-
-def logged_features(answered: AnsweredTogether, place: int) -> bytes:
-    found: bytes = answered.inputs[place].flatten().numpy().astype("<f4").tobytes()
-    return found

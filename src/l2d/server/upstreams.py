@@ -3,61 +3,35 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from l2d.utils.errors import NO_VALUE, L2DError, ParameterError
 from l2d.utils.parameters import NonNegative, Positive, clearest_problem
 
-TIMEOUT = 60.0
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 
 
-class UpstreamEntry(BaseModel):
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class Upstream:
     """An entry of the file, by the expert's name. key_variable: the environment variable with the key. timeout: seconds to the
     first byte. Prices are per token, in the unit of the training prices. Numbers may be text: 2e-6 is that in YAML."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     base_url: str
     model: str
     key_variable: str | None = None
-    timeout: Positive = TIMEOUT
+    timeout: Positive = 60.0
     input_price: NonNegative | None = None
     output_price: NonNegative | None = None
-
-    @field_validator("timeout", "input_price", "output_price", mode="before")
-    @classmethod
-    def refuse_true(cls, value: object) -> object:
-        """pydantic would read true as 1."""
-        if isinstance(value, bool):
-            raise PydanticCustomError("float_type", "must be a number")
-        return value
-
-
-ENTRIES = TypeAdapter(dict[str, UpstreamEntry])
-
-
-@dataclass(frozen=True)
-class Upstream:
-    """key: not shown, so that no message or log has it."""
-
-    base_url: str
-    model: str
-    key: str | None = field(default=None, repr=False)
-    timeout: float = TIMEOUT
-    input_price: float | None = None
-    output_price: float | None = None
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers of a request to it. identity: the answer is passed on as it is."""
-        key = {} if self.key is None else {"authorization": f"Bearer {self.key}"}
+        key = {} if self.key_variable is None else {"authorization": f"Bearer {os.environ[self.key_variable]}"}
         return {"content-type": "application/json", "accept-encoding": "identity", **key}
 
     def price_of(self, usage: Mapping[str, Any] | None) -> float | None:
@@ -70,6 +44,9 @@ class Upstream:
         return float((self.input_price or 0) * read + (self.output_price or 0) * written)  # type: ignore[operator]
 
 
+UPSTREAMS = TypeAdapter(dict[str, Upstream])
+
+
 def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, Upstream]:
     """One for each expert. A mistake is one line with the file and the key."""
     try:
@@ -79,30 +56,28 @@ def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, Upstream]:
         line = "" if mark is None else f", line {mark.line + 1}"
         raise L2DError(f"{file}{line}: not YAML") from error
     try:
-        entries = ENTRIES.validate_python(content)
-        if {*entries} != {*experts}:
-            raise ParameterError(
-                "", f"needs one entry for each expert ({', '.join(experts)}); has {', '.join(entries)}"
-            )
-        return {name: read_upstream(name, entries[name]) for name in experts}
+        found = UPSTREAMS.validate_python(content)
+        if {*found} != {*experts}:
+            lacking = f"needs one entry for each expert ({', '.join(experts)}); has {', '.join(found)}"
+            raise ParameterError("", lacking)
+        for name, upstream in found.items():
+            check_upstream(name, upstream)
+        return {name: found[name] for name in experts}
     except ValidationError as errors:
-        found = clearest_problem(errors.errors(include_url=False))
-        problem = ParameterError(
-            ".".join(map(str, found.path)), found.sentence, found.value if found.path else NO_VALUE
-        )
+        worst = clearest_problem(errors.errors(include_url=False))
+        value = worst.value if worst.path else NO_VALUE
+        problem = ParameterError(".".join(map(str, worst.path)), worst.sentence, value)
         raise L2DError(f"{file}: {problem}") from None
     except ParameterError as error:
         raise L2DError(f"{file}: {error}") from error
 
 
-def read_upstream(name: str, entry: UpstreamEntry) -> Upstream:
-    url, variable = entry.base_url.rstrip("/"), entry.key_variable
-    if not url.startswith(("http://", "https://")):
-        raise ParameterError(f"{name}.base_url", "must begin with http:// or https://", url)
+def check_upstream(name: str, upstream: Upstream) -> None:
+    variable = upstream.key_variable
+    if not upstream.base_url.startswith(("http://", "https://")):
+        raise ParameterError(f"{name}.base_url", "must begin with http:// or https://", upstream.base_url)
     if variable is not None and not VARIABLE.fullmatch(variable):  # it may be the key: it is not shown
         problem = "must be the name of an environment variable (A to Z, 0 to 9, _), not the key itself"
         raise ParameterError(f"{name}.key_variable", problem)
     if variable is not None and not os.environ.get(variable):
         raise ParameterError(f"{name}.key_variable", "this environment variable is not set", variable)
-    key = None if variable is None else os.environ[variable]
-    return Upstream(url, entry.model, key, entry.timeout, entry.input_price, entry.output_price)
