@@ -95,11 +95,8 @@ def draft(config: dict[str, Any]) -> Cell:
 
 
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
-    """The resolved config of each combination of overrides.
-
-    Composing takes a tenth of a second, and a table has 84 combinations. If another method changes the method alone, and the other
-    choices do not change the method, one config per method and one per combination of the other choices are enough.
-    """
+    """The resolved config of each combination of overrides. Composing takes a tenth of a second, and a table has 84 combinations.
+    If the method and the other choices do not depend on each other, one config for each method and each rest is enough."""
 
     @cache
     def composed(frame: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
@@ -185,10 +182,7 @@ def mean_and_spread(losses: Sequence[float]) -> tuple[str, str]:
 
 
 def listing(cells: Sequence[Cell], force: bool = False) -> str:
-    """Every cell with its state, and an estimate of the remaining time from finished runs of the same dataset and epochs.
-
-    Runs that shared a device took longer than they would have alone; the remaining ones may too.
-    """
+    """Every cell with its state, and an estimate of the remaining time from finished runs of the same dataset and epochs."""
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for cell in cells:
         with suppress(OSError, ValueError):

@@ -82,15 +82,11 @@ class RunFolder:
         """True if another process is working on it now."""
         if not (self.path / LOCK).exists():  # FileLock would make it
             return False
-        lock = self._lock()
         try:
-            lock.acquire(blocking=False)
-        except filelock.Timeout:
-            return True
-        except OSError:
-            return False
-        lock.release()
-        return False
+            with self._lock().acquire(blocking=False):
+                return False
+        except (filelock.Timeout, OSError) as error:
+            return isinstance(error, filelock.Timeout)
 
     @property
     def stamp(self) -> int:
@@ -189,9 +185,6 @@ class RunFolder:
         """metrics.json comes last: once it exists, all other files are complete."""
         import numpy as np
 
-        def save(path: Path) -> None:
-            np.savez(path, **arrays)  # type: ignore[arg-type]
-
-        write_atomically(self.path / "test.npz", save)
+        write_atomically(self.path / "test.npz", lambda path: np.savez(path, **arrays))  # type: ignore[arg-type]
         write_json(self.path / "timing.json", timing)
         write_json(self.path / "metrics.json", metrics)

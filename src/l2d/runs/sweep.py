@@ -4,7 +4,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -77,7 +77,12 @@ def sweep(shop: Workshop) -> None:
         raise L2DError(cells[0].problem)
     folder = shop.open()
     failed = shop.run(cells, folder)
-    refuse_one_reason(cells, failed, folder)
+    if (
+        len(failed) == len(cells) > 0 and len(reasons := {*failed.values()}) == 1
+    ):  # a run of this process may have printed it
+        [reason] = reasons
+        why = "for this reason" if (folder, reason) in _told else reason
+        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
     header, rows, damaged = results_table(cells)
     failed |= damaged
     print(f"\n{aligned(header, rows)}")
@@ -94,14 +99,6 @@ def sweep(shop: Workshop) -> None:
     report_table(shop.config.logger, folder, header, rows)
     if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
-
-
-def refuse_one_reason(cells: Sequence[Cell], failed: Mapping[Cell, str], folder: Path) -> None:
-    """If all runs failed for one reason, raise, and say it once: a run of this process has printed it already."""
-    if len(failed) == len(cells) > 0 and len(reasons := {*failed.values()}) == 1:
-        reason = reasons.pop()
-        why = "for this reason" if (folder, reason) in _told else reason
-        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
 
 
 def is_news(folder: Path, reason: str) -> bool:
@@ -178,11 +175,8 @@ def first_progress(cell: Cell, force: bool) -> Progress:
 
 
 def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble: str = "") -> Progress:
-    """The new progress of a cell. number: the launch number, if it was launched. trouble: the launcher's own error.
-
-    A run writes folder/<number>.started, and an error into folder/<number>.error. One that only started was killed; one that never
-    started is retried.
-    """
+    """The new progress of a cell. number: the launch number, if it was launched. trouble: the launcher's own error. A run that
+    wrote <number>.started, but neither a result nor <number>.error, was killed. One that never started is retried."""
     if number is not None and (error := read_error(folder, number)) is not None:
         return replace(before, state=State.FAILED, reason=error)
     if cell.done and not (before.stamp and cell.run.stamp == before.stamp):
@@ -199,11 +193,8 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
 
 
 def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
-    """Launch cells until all are done or have failed. Returns those that failed, with their reasons.
-
-    A cell that another process holds is polled, and taken over if that process dies.
-    launch(todo, number): runs these cells; the first gets this launch number.
-    """
+    """Launch cells until all are done or have failed. Returns those that failed, with their reasons. A cell that another process
+    holds is polled, and taken over if that process dies. launch(todo, number): the first cell gets this launch number."""
     progress = {cell: first_progress(cell, force) for cell in cells}
     kept = [cell for cell, one in progress.items() if one.state is State.DONE]
     print(f"{counted(len(cells), 'run')}, {len(kept)} of them finished already")

@@ -98,8 +98,12 @@ class WandbTracker(CsvTracker):
 
     def _start(self, mode: str) -> Any:
         about = {"group": self.info.group, "name": self.info.name, "tags": self.info.tags, "config": self.info.config}
+        known = self.info.folder / "wandb_id.txt"
+        if not known.exists():
+            write_text(known, secrets.token_hex(4))
         where = {"project": self.project, "entity": self.entity, "dir": str(self.info.folder)}
-        arguments: dict[str, Any] = {**about, **where, "id": self._id(), "resume": "allow", "mode": mode}
+        arguments: dict[str, Any] = {**about, **where, "resume": "allow", "mode": mode}
+        arguments["id"] = known.read_text(encoding="utf-8").strip()
         settings = self.wandb.Settings(init_timeout=30, silent=True)
         try:
             return self.wandb.init(**arguments, settings=settings)
@@ -109,12 +113,6 @@ class WandbTracker(CsvTracker):
                 raise L2DError(f"logger.mode={self.mode}: Weights & Biases did not start ({reason})") from error
             print(f"Weights & Biases cannot be reached ({reason}); logging offline", file=sys.stderr)
             return self.wandb.init(**(arguments | {"mode": "offline"}), settings=settings)
-
-    def _id(self) -> str:
-        file = self.info.folder / "wandb_id.txt"
-        if not file.exists():
-            write_text(file, secrets.token_hex(4))
-        return file.read_text(encoding="utf-8").strip()
 
     @property
     def loggers(self) -> "list[Logger]":

@@ -1,8 +1,7 @@
 """Judges a router on every row: five routers, each on the fifth of the rows that it did not see; then one router of all rows."""
 
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -42,22 +41,13 @@ def train_and_judge(experiment: Experiment, run: RunFolder | None = None, tell: 
             if experiment.settings.force:
                 run.clear()
             run.check_data(data_fingerprint(experiment))  # finished folds are of the same rows
-        with gone_if_refused(run):
+        try:
             return train_folds(replace(experiment, settings=replace(experiment.settings, force=False)), run, tell)
-
-
-@contextmanager
-def gone_if_refused(run: RunFolder) -> Iterator[None]:
-    """Remove the folder, which must be there before the first fold is assembled, if that fold is refused."""
-    try:
-        yield
-    except Busy:
-        raise
-    except L2DError:
-        begun = [*run.path.glob("config.yaml"), *run.folds.glob("*/config.yaml")]
-        if is_main_process() and not begun:
-            run.remove()
-        raise
+        except L2DError as error:
+            begun = [*run.path.glob("config.yaml"), *run.folds.glob("*/config.yaml")]
+            if is_main_process() and not begun and not isinstance(error, Busy):
+                run.remove()  # it had to be there before the first fold was assembled, which was refused
+            raise
 
 
 def train_folds(experiment: Experiment, run: RunFolder, tell: Tell) -> RunMetrics | None:
@@ -141,7 +131,9 @@ class FoldedRows:
             source = Source(splits, partial(score_fold, others, following))
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
-            wait_for_others()
+            # If several processes train one run: until the main one has written the fold, which all read.
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.barrier()
         return read_fold(run, rows)
 
     def splits(self, arrays: Arrays, which: str, experiment: Experiment, *, everything: bool = False) -> Splits:
@@ -155,9 +147,3 @@ class FoldedRows:
         everything = chosen.settings.checkpoint == "last" and chosen.recipe.patience is None
         splits = partial(self.splits, self.whole, "all", everything=everything)
         return Source(splits, partial(score_out_of_fold, folds, self.whole))
-
-
-def wait_for_others() -> None:
-    """If several processes train one run: until the main one has written the fold, which all read."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()

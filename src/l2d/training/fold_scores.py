@@ -14,18 +14,9 @@ from l2d.core.results import DecisionLosses, RowCounts, RunMetrics, Score
 from l2d.data.arrays import Arrays
 from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
+from l2d.training import score
 from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
-from l2d.training.score import (
-    Judged,
-    RoutedRows,
-    Scored,
-    about_the_log,
-    about_the_routing,
-    about_the_run,
-    guard_of,
-    held_out,
-    score_router,
-)
+from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, score_router
 
 SIMPLE = ("nearest_neighbours", "category_table")
 
@@ -66,9 +57,9 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     guarded = guarded_by_the_others(method, folds, best)
     n, found = len(rows), [fold.metrics for fold in folds]
     metrics = RunMetrics(
-        **about_the_routing(method, splits, rows, whole.train_categories, mean_simple(found)),
-        log=about_the_log(splits, rows, guarded, guard),
-        **about_the_run(fitted),
+        **score.about_the_routing(method, splits, rows, whole.train_categories, mean_simple(found)),
+        log=score.about_the_log(splits, rows, guarded, guard),
+        **score.about_the_run(fitted),
         evaluation="cross_validate",
         rows=RowCounts(train=len(splits.train), validation=n, test=n),
         validation=mean_score([one.validation for one in found], [one.rows.validation for one in found]),

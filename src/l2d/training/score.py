@@ -11,28 +11,11 @@ from torch import Tensor
 
 from l2d.assembly.assemble import Splits
 from l2d.core import metrics as metrics_
+from l2d.core import off_policy, results
 from l2d.core.decisions import DECISIONS, argmax_last
 from l2d.core.guard import Guard, HeldOut, fit_guard
-from l2d.core.off_policy import (
-    Logged,
-    effective_rows,
-    explored_deviation,
-    flip_strength,
-    known_costs,
-    policy_value,
-    value_of,
-)
-from l2d.core.results import (
-    ESTIMATED,
-    KNOWN,
-    SCHEMA_VERSION,
-    Capabilities,
-    DecisionLosses,
-    LoggedOutcomes,
-    RowCounts,
-    RunMetrics,
-    Score,
-)
+from l2d.core.off_policy import Logged
+from l2d.core.results import Capabilities, DecisionLosses, LoggedOutcomes, RowCounts, RunMetrics, Score
 from l2d.data.split import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
@@ -161,7 +144,7 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
     logged = rows.logged
     if logged is None or splits.propensities is None:
         return None
-    value = partial(value_of, robust=rows.costs, logged=logged)
+    value = partial(off_policy.value_of, robust=rows.costs, logged=logged)
     alone = [torch.full_like(rows.decisions, k) for k in range(len(splits.panel.names))]
     best, costs = alone[guard.best], rows.costs.double()
     if guard.constant is None:
@@ -172,14 +155,14 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
     return LoggedOutcomes(
         asked=(logged.weights > 0).double().mean(dim=0).tolist(),
         propensities=splits.propensities,
-        policy=policy_value(known_costs(rows.costs, logged)),
+        policy=off_policy.policy_value(off_policy.known_costs(rows.costs, logged)),
         router=value(rows.decisions),
         guarded=value(guarded),
         best_single=value(best),
-        effective_rows=effective_rows(logged.weights).tolist(),
+        effective_rows=off_policy.effective_rows(logged.weights).tolist(),
         rare=None if chances is None or chances.isnan().any() else float((chances < RARE).any(dim=1).double().mean()),
-        flip_strength=min(flip_strength(served, rival, costs, logged) for rival in rivals),
-        explored_deviation=explored_deviation(served, other, costs, logged, EXPLORE),
+        flip_strength=min(off_policy.flip_strength(served, rival, costs, logged) for rival in rivals),
+        explored_deviation=off_policy.explored_deviation(served, other, costs, logged, EXPLORE),
         rows_per_day=splits.panel.rows_per_day,
     )
 
@@ -188,7 +171,7 @@ def about_the_run(fitted: Fitted) -> dict[str, Any]:
     """The metrics that do not follow from the routing of rows."""
     method, router = fitted.method, fitted.router
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": results.SCHEMA_VERSION,
         "capabilities": Capabilities(**method.capabilities(), reads_text=bool(router.network.reads_text)),
         "decision": method.decision,
         "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
@@ -243,5 +226,5 @@ def held_out(
 
 def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:
     """The guard fitted to rows that the router did not learn from. best: the best single expert."""
-    needed = KNOWN if rows.logged_weights is None else ESTIMATED
+    needed = results.KNOWN if rows.logged_weights is None else results.ESTIMATED
     return fit_guard(rows.utilities if method.by_argmax else None, rows.decisions, rows.costs, best, needed)

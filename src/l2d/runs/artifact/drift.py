@@ -1,6 +1,8 @@
 """Drift of new inputs from the training rows: a standardised distance, and how large it is on rows that were left out."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
@@ -22,12 +24,8 @@ class Sums:
     squares: Tensor
 
     @classmethod
-    def none(cls, centre: Tensor) -> "Sums":
-        return cls(0, torch.zeros_like(centre), torch.zeros_like(centre))
-
-    @classmethod
     def of(cls, source: Tensor, rows: Tensor, centre: Tensor) -> "Sums":
-        found = cls.none(centre)
+        found = cls(0, torch.zeros_like(centre), torch.zeros_like(centre))
         for part in rows.split(ROWS):
             differences = source[part].double() - centre
             found += cls(len(part), differences.sum(dim=0), differences.square().sum(dim=0))
@@ -63,7 +61,7 @@ class InputSummary:
         folds = [rows[k::FOLDS] for k in range(min(FOLDS, len(rows)))]
         centre = source[rows[:ROWS]].double().mean(dim=0)
         sums = [Sums.of(source, fold, centre) for fold in folds]
-        whole = sum(sums, Sums.none(centre))
+        whole = reduce(add, sums)
         whole_mean, whole_std = (part.float() for part in whole.mean_and_std(centre))
         distances = []
         for fold, own in zip(folds, sums, strict=True):

@@ -29,11 +29,8 @@ RETRAIN = "train the run again with force=true"
 
 @dataclass(frozen=True)
 class RouterDescription:
-    """The facts that the tensors do not hold.
-
-    prices: one per expert, None if each row has its own or they are part of the costs. shape: of one input. encoder: the config of
-    the text encoder. guard: fitted to the validation rows. factor: on the prices, to decide by, so that a budget is kept.
-    """
+    """The facts that the tensors do not hold. prices: one per expert, None if each row has its own or they are part of
+    the costs. shape: of one input. encoder: the text encoder's config. factor: on the prices, so that a budget is kept."""
 
     experts: tuple[str, ...]
     prices: tuple[float, ...] | None

@@ -54,7 +54,7 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
 
 def rebuild(
     experiment: Experiment,
-    weights: Mapping[str, Tensor],
+    weights: Tensors,
     description: RouterDescription,
     kept: Mapping[str, Any],
     trust: Sequence[str] | None,
