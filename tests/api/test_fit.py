@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ N = 240
 Rows = tuple[np.ndarray, np.ndarray]
 
 
+fit = partial(l2d.fit, method="mild")
+
+
 def quick(epochs: int = 20, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Options of a short training."""
     return {"recipe.epochs": epochs, "progress": False, "trainer.accelerator": "cpu", **(more or {})}
@@ -48,7 +52,7 @@ def rows() -> Rows:
 
 @pytest.fixture(scope="module")
 def router(rows: Rows) -> l2d.Router:
-    return l2d.fit(*rows, **QUICK)
+    return fit(*rows, **QUICK)
 
 
 def test_it_learns(router: l2d.Router, rows: Rows) -> None:
@@ -71,11 +75,11 @@ def test_the_walk_is_that_of_the_command(rows: Rows, tmp_path: Path) -> None:
     extra = frame.iloc[:1].assign(split="test")
     pd.concat([frame, extra]).to_csv(tmp_path / "table.csv", index=False)
     given = ["dataset=table", f"dataset.path={tmp_path / 'table.csv'}", "dataset.split=split", "progress=false"]
-    given += ["recipe.epochs=3", "trainer.accelerator=cpu", f"runs_dir={tmp_path}"]
+    given += ["method=mild", "recipe.epochs=3", "trainer.accelerator=cpu", f"runs_dir={tmp_path}"]
     cfg = compose(given)
     train(cfg)
     by_command = l2d.Router.load(folder_of(cfg)).network.state_dict()
-    by_fit = l2d.fit(X.astype(np.float32), costs, options=quick(3)).network.state_dict()
+    by_fit = fit(X.astype(np.float32), costs, options=quick(3)).network.state_dict()
     assert by_command.keys() == by_fit.keys()
     for name, value in by_command.items():
         assert torch.equal(value, by_fit[name]), name
@@ -91,7 +95,7 @@ def test_nothing_is_left_behind(rows: Rows, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     states = random_states()
-    l2d.fit(*rows, options=quick(1))
+    fit(*rows, options=quick(1))
     assert random_states() == states
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == ""
@@ -102,23 +106,33 @@ def test_ctrl_c(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(RouterModule, "on_train_epoch_end", lambda _: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        l2d.fit(*rows, **QUICK)
+        fit(*rows, **QUICK)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_is_said_is_not_of_a_run(rows: Rows, capsys: Any) -> None:
-    l2d.fit(*rows, options=quick(30, {"checkpoint": "best", "recipe.patience": 1}))
+    fit(*rows, options=quick(30, {"checkpoint": "best", "recipe.patience": 1}))
     assert capsys.readouterr().out == ""
     with pytest.raises(ParameterError, match=r"^stop_after=1: .*recipe\.epochs"):
-        l2d.fit(*rows, options=quick(more={"stop_after": 1}))
+        fit(*rows, options=quick(more={"stop_after": 1}))
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: "):
-        l2d.fit(*rows, options=quick(more={"evaluation": "cross_validate"}))
+        fit(*rows, options=quick(more={"evaluation": "cross_validate"}))
+
+
+def test_the_default_method() -> None:
+    """auto, unless the inputs are images. Options of a network want a method that trains it."""
+    cost = {"name": "error"}
+    names = {kind: make_experiment(kind, None, cost, {}).method.name for kind in ("rows", "texts", "images")}
+    assert names == {"rows": "auto", "texts": "auto", "images": "mild"}
+    assert make_experiment("texts", None, cost, {"router": "minilm_tuned"}).method.name == "mild"
+    with pytest.raises(ParameterError, match=r"^recipe\.epochs: .*method"):
+        make_experiment("rows", None, cost, {"recipe.epochs": 3})
 
 
 def test_a_class_of_ones_own(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_networks.py").write_text("from l2d.networks.tabular import MLP\n\n\nclass Mine(MLP):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    router = l2d.fit(*rows, options=quick(1, {"router._target_": "my_networks.Mine"}))
+    router = fit(*rows, options=quick(1, {"router._target_": "my_networks.Mine"}))
     assert type(router.network).__name__ == "Mine"
 
 
@@ -134,7 +148,7 @@ class Expected(l2d.Method):
 
 
 def test_a_loss_of_ones_own(rows: Rows, tmp_path: Path) -> None:
-    router = l2d.fit(*rows, method=Expected, options=quick(more={"method.factor": 3.0}))
+    router = fit(*rows, method=Expected, options=quick(more={"method.factor": 3.0}))
     assert isinstance(router.method, Expected)
     assert router.method.factor == 3
     assert router.score(*rows).deferral_loss < 0.1
@@ -153,18 +167,18 @@ class Sharper(Expected):
 
 def test_a_class_that_cannot_be_made_or_found_again(rows: Rows) -> None:
     with pytest.raises(L2DError, match=r"^method\.margin: .*options=\{'method\.margin': "):
-        l2d.fit(*rows, **QUICK, method=Sharper)
+        fit(*rows, **QUICK, method=Sharper)
     for module in (Expected.__module__, "none"):
         with pytest.raises(L2DError, match=r"^method=.*top level"):
-            l2d.fit(*rows, method=type("Expected", (Expected,), {"__module__": module}))
+            fit(*rows, method=type("Expected", (Expected,), {"__module__": module}))
     for wrong in (3, int, Expected(costs=torch.zeros(2, 2), num_classes=0, decision="argmax")):
         with pytest.raises(L2DError, match=r"^method=.*l2d\.Method"):
-            l2d.fit(*rows, method=wrong)  # type: ignore[arg-type]
+            fit(*rows, method=wrong)  # type: ignore[arg-type]
 
 
 def test_two_routers_compared(router: l2d.Router, rows: Rows) -> None:
     X, costs = rows
-    other = l2d.fit(X, costs[:, ::-1].copy(), options=quick(5))  # learned the wrong experts
+    other = fit(X, costs[:, ::-1].copy(), options=quick(5))  # learned the wrong experts
     found = router.compare(other, X, costs)
     losses = [each.score(X, costs).deferral_loss for each in (router, other)]
     assert found.difference == pytest.approx(losses[0] - losses[1], abs=1e-12)
@@ -173,13 +187,13 @@ def test_two_routers_compared(router: l2d.Router, rows: Rows) -> None:
     priced = router.score(X, errors=costs, prices=[0.5, 0.25, 0])
     assert priced.mean_price == pytest.approx(0.5 * priced.shares["expert 1"] + 0.25 * priced.shares["expert 2"])
     names = ["expert 2", "expert 1", "expert 3"]  # the same in another order
-    named = l2d.fit(X, costs, options=quick(1), experts=names)
+    named = fit(X, costs, options=quick(1), experts=names)
     with pytest.raises(ParameterError, match=r"^other: .*expert 2"):
         router.compare(named, X, costs)
 
 
 def test_seeds(rows: Rows) -> None:
-    one, same, other = (l2d.fit(*rows, options=quick(1), seed=seed) for seed in (1, 1, 2))
+    one, same, other = (fit(*rows, options=quick(1), seed=seed) for seed in (1, 1, 2))
     first = torch.tensor([[0.5, 0.5, 0.5]])
     assert torch.equal(outputs_of(one, first), outputs_of(same, first))
     assert not torch.equal(outputs_of(one, first), outputs_of(other, first))
@@ -192,7 +206,7 @@ def test_saved_and_loaded(router: l2d.Router, rows: Rows, tmp_path: Path) -> Non
     assert loaded.validation == router.validation
     loaded.save(tmp_path / "router")  # again, over itself
     assert torch.equal(pickle.loads(pickle.dumps(loaded)).decide(rows[0]), router.decide(rows[0]))
-    few = l2d.fit(rows[0][:10], rows[1][:10], options=quick(1))  # one validation row has no interval, nor has JSON
+    few = fit(rows[0][:10], rows[1][:10], options=quick(1))  # one validation row has no interval, nor has JSON
     few.save(tmp_path / "few")
     assert l2d.Router.load(tmp_path / "few").validation == few.validation
 
@@ -214,7 +228,7 @@ def test_save_leaves_other_files_alone(router: l2d.Router, tmp_path: Path) -> No
 
 def test_a_router_for_other_prices_is_saved_with_its_guard(rows: Rows, tmp_path: Path) -> None:
     X, errors = rows
-    router = l2d.fit(X, errors=errors, prices=[0, 5, 5], method="cost_regression", **QUICK)
+    router = fit(X, errors=errors, prices=[0, 5, 5], method="cost_regression", **QUICK)
     other = router.at([5, 0, 5])
     other.save(tmp_path / "other")
     assert other.validation is None
@@ -227,7 +241,7 @@ def test_a_router_for_other_prices_is_saved_with_its_guard(rows: Rows, tmp_path:
 def test_the_score_on_held_out_rows_is_that_of_the_guarded_router() -> None:
     """There is nothing to learn, so the guard sends everything to one expert."""
     rng = np.random.default_rng(0)
-    router = l2d.fit(rng.normal(size=(N, 3)), rng.random((N, 3)), options=quick(5))
+    router = fit(rng.normal(size=(N, 3)), rng.random((N, 3)), options=quick(5))
     assert router.description.guard.constant is not None
     assert router.validation is not None
     assert router.validation.shares[router.experts[router.description.guard.constant]] == 1
@@ -263,15 +277,15 @@ def test_plot(router: l2d.Router, rows: Rows, tmp_path: Path) -> None:
 
 def test_prices_of_experts_and_of_rows(rows: Rows) -> None:
     X, errors = rows
-    dear = l2d.fit(X, errors=errors, prices=[0.0, 5.0, 5.0], **QUICK)
+    dear = fit(X, errors=errors, prices=[0.0, 5.0, 5.0], **QUICK)
     assert {choice.expert for choice in dear.route(X)} == {"expert 1"}
     assert dear.validation is not None
     assert (dear.validation.mean_price, dear.validation.mean_error) == (0, dear.validation.deferral_loss)
-    by_name = l2d.fit(X, errors=errors, prices={"expert 3": 5, "expert 1": 0, "expert 2": 5}, options=quick(1))
+    by_name = fit(X, errors=errors, prices={"expert 3": 5, "expert 1": 0, "expert 2": 5}, options=quick(1))
     assert by_name.description.prices == dear.description.prices == (0, 5, 5)
     by_row = np.zeros_like(errors)
     by_row[:, 0] = 5
-    router = l2d.fit(X, errors=errors, prices=by_row, **QUICK)
+    router = fit(X, errors=errors, prices=by_row, **QUICK)
     assert "expert 1" not in {choice.expert for choice in router.route(X)}
     assert router.validation is not None
     assert router.validation.mean_price is None
@@ -285,7 +299,7 @@ def test_prices_in_dollars(rows: Rows) -> None:
     """A wrong answer costs $2, so $1 counts half an error: in the fit, in the score on held-out rows and in other scores."""
     X, errors = rows
     prices, options = [1.0, 1.0, 1.0], quick(more={"cost.error_price": 2})
-    router = l2d.fit(X, errors=errors, prices=prices, method="linear", options=options)
+    router = fit(X, errors=errors, prices=prices, method="linear", options=options)
     assert router.validation is not None
     scores = (router.validation, router.score(X, errors=errors), router.score(X, errors=errors, prices=prices))
     for score in scores:
@@ -299,14 +313,14 @@ def test_prices_in_dollars(rows: Rows) -> None:
 def test_prices_may_change_later(rows: Rows) -> None:
     X, errors = rows
     labels = np.where(X[:, 0] > 0, "b", "a")
-    router = l2d.fit(X, errors=errors, prices=[0.1, 0.1, 0.1], labels=labels, method="plugin", **QUICK)
+    router = fit(X, errors=errors, prices=[0.1, 0.1, 0.1], labels=labels, method="plugin", **QUICK)
     assert router.score(X, errors=errors, prices=[0.1, 0.1, 0.1]).deferral_loss < 0.2
     # without prices: those that it decides by
     assert router.score(X, errors=errors) == router.score(X, errors=errors, prices=[0.1, 0.1, 0.1])
     assert router.at([3, 0, 3]).score(X, errors=errors).single_losses["expert 1"] > 3
     assert "3 numbers" in repr(router)
     assert set(router.at([3, 0, 3]).decide(X).tolist()) == {1}
-    whole = l2d.fit(X, errors + 0.1, labels=labels, method="plugin", options=quick(1))
+    whole = fit(X, errors + 0.1, labels=labels, method="plugin", options=quick(1))
     with pytest.raises(ParameterError, match=r"^prices: .*whole costs"):
         whole.at([3, 0, 3])
 
@@ -315,13 +329,13 @@ def test_frames(router: l2d.Router, rows: Rows) -> None:
     """Columns go by name; those of a frame may be numbers."""
     X, costs = rows
     frame = pd.DataFrame(X, columns=["x", "y", "z"])
-    named = l2d.fit(frame, pd.DataFrame(costs, columns=["small", "large", "none"]), **QUICK)
+    named = fit(frame, pd.DataFrame(costs, columns=["small", "large", "none"]), **QUICK)
     assert named.experts == ("small", "large", "none")
     assert [choice.expert for choice in named.route([{"y": 0, "z": 0, "x": -2}])] == ["small"]
     shuffled = frame[["z", "x", "y"]]
     assert torch.equal(named.decide(shuffled), router.decide(torch.from_numpy(X).requires_grad_()))
     numbered, outcomes = pd.DataFrame(X), pd.DataFrame(costs, columns=["a", "b", "c"])
-    router = l2d.fit(numbered, errors=outcomes, options=quick(1))
+    router = fit(numbered, errors=outcomes, options=quick(1))
     assert router.experts == ("a", "b", "c")
     assert router.score(numbered, outcomes[["c", "a", "b"]]) == router.score(numbered, outcomes)
     for wrong in (outcomes[:-1], np.zeros((N, 2))):
@@ -334,7 +348,7 @@ def test_frames(router: l2d.Router, rows: Rows) -> None:
 def test_texts() -> None:
     texts = [f"{'algebra' if i % 2 else 'history'} of chapter {i}" for i in range(N)]
     costs = np.stack([np.arange(N) % 2, 1 - np.arange(N) % 2], axis=1)
-    router = l2d.fit(texts, costs, experts=["historian", "mathematician"], **QUICK)
+    router = l2d.fit(texts, costs, experts=["historian", "mathematician"], options={"progress": False})
     found = [choice.expert for choice in router.route(["the algebra of chapter 3", "the history of chapter 4"])]
     assert found == ["mathematician", "historian"]
     assert "text" in repr(router)
@@ -342,7 +356,7 @@ def test_texts() -> None:
     assert torch.equal(router.decide(column), router.decide(texts))
     assert torch.equal(router.decide(np.array(texts)), router.decide(texts))
     frame = pd.DataFrame({"prompt": texts, "length": [float(len(text)) for text in texts]})
-    both = l2d.fit(frame, costs, options=quick(more={"dataset.text": "prompt"}))
+    both = fit(frame, costs, options=quick(more={"dataset.text": "prompt"}))
     assert both.score(frame, costs).deferral_loss < 0.1
 
 
@@ -352,7 +366,7 @@ def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
     texts = [f"{'war' if i % 2 else 'peace'} {i}" for i in range(40)]
     costs = np.stack([np.arange(40) % 2, 1 - np.arange(40) % 2], axis=1)
     options = {"router.model": str(tmp_path / "bert"), "router.reads.max_length": 32}
-    router = l2d.fit(texts, costs, options=quick(1, {"router": "minilm_tuned", **options}))
+    router = fit(texts, costs, options=quick(1, {"router": "minilm_tuned", **options}))
     shutil.rmtree(tmp_path / "bert")
     for _ in range(2):
         router.save(tmp_path / "router")
@@ -368,7 +382,7 @@ def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
 def test_images() -> None:
     images = np.random.default_rng(0).integers(0, 100, size=(60, 8, 8)).astype(np.uint8)
     costs = np.stack([np.arange(60) % 2, 1 - np.arange(60) % 2], axis=1)
-    router = l2d.fit(images, costs, options=quick(1, {"router.width": 2}))
+    router = fit(images, costs, options=quick(1, {"router.width": 2}))
     assert router.description.kind == "image"
     assert router.score(images, costs).n == 60
     assert torch.equal(router.decide(images), router.decide(images[..., None]))
@@ -402,7 +416,7 @@ def test_mistakes_name_the_argument(case: str, rows: Rows) -> None:
     changed, said = BAD[case]
     given = {"X": rows[0], "costs": rows[1], **changed}
     with pytest.raises(L2DError, match=said) as caught:
-        l2d.fit(given.pop("X"), **given)
+        fit(given.pop("X"), **given)
     assert "\n" not in str(caught.value)
 
 
@@ -433,7 +447,7 @@ def test_every_option_reaches_the_training(rows: Rows) -> None:
     small, large = made("images"), made("images", router="resnet18")
     assert (small.router.arguments["width"], large.router.arguments["width"]) == (16, 64)
     assert small.recipe == check(compose(["recipe=small"])).recipe != large.recipe
-    router = l2d.fit(*rows, options=quick(1, {"method.rho.values": [1, 2, 3], "decision": "posterior", "fold": None}))
+    router = fit(*rows, options=quick(1, {"method.rho.values": [1, 2, 3], "decision": "posterior", "fold": None}))
     assert [float(rho) for rho in router.method.get_buffer("rho")] == [1, 2, 3]
     assert router.config["decision"] == "posterior"
 
@@ -460,7 +474,7 @@ def test_costs_of_a_log() -> None:
     log = np.where(asked, costs, np.nan)
     options = quick(more={"validation_fraction": 0.3})
     for propensities in (None, [0.7, 0.3]):
-        router = l2d.fit(X, log, method="knn", propensities=propensities, options=options)
+        router = fit(X, log, method="knn", propensities=propensities, options=options)
         assert [choice.expert for choice in router.route([[-1, 0], [1, 0]])] == ["expert 1", "expert 2"]
         assert router.validation is not None
         assert (router.validation.oracle_loss, router.validation.oracle_shares) == (None, None)
@@ -473,9 +487,9 @@ def test_chances_that_are_none_and_prices_that_are_missing() -> None:
     log = np.where(np.arange(2 * N).reshape(N, 2) % 3 == 0, np.nan, 1.0)
     for propensities in ([0.0, 0.5], [0.5, 1.5]):
         with pytest.raises(ParameterError, match=r"^propensities: "):
-            l2d.fit(np.zeros((N, 2)), log, propensities=propensities)
+            fit(np.zeros((N, 2)), log, propensities=propensities)
     with pytest.raises(ParameterError, match=r"^prices: .*known"):
-        l2d.fit(np.zeros((N, 2)), errors=log, prices=np.full((N, 2), np.nan))
+        fit(np.zeros((N, 2)), errors=log, prices=np.full((N, 2), np.nan))
 
 
 def test_prices_that_hardly_count_are_told(rows: Rows, capsys: Any) -> None:
@@ -484,13 +498,13 @@ def test_prices_that_hardly_count_are_told(rows: Rows, capsys: Any) -> None:
     prices = np.array([0.002, 0.0001, 0.0])
     known: dict[str, Any] = {"errors": errors, "method": "linear"}
     for given in (prices, np.tile(prices, (N, 1))):
-        l2d.fit(X, prices=given, **known)
+        fit(X, prices=given, **known)
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert 'options={"cost.error_price": 0.02}' in said
-    l2d.fit(X, prices=prices * 10, **known)
-    l2d.fit(X, prices=prices, options={"cost.error_price": 0.02}, **known)
-    l2d.fit(X, prices=prices, **{**known, "errors": errors * 0.001})  # prices beside losses as small
+    fit(X, prices=prices * 10, **known)
+    fit(X, prices=prices, options={"cost.error_price": 0.02}, **known)
+    fit(X, prices=prices, **{**known, "errors": errors * 0.001})  # prices beside losses as small
     assert capsys.readouterr().err == ""
 
 
@@ -499,12 +513,12 @@ def test_rows_without_any_outcome_are_left_out(rows: Rows, capsys: Any) -> None:
     X, costs = rows
     log = costs.copy()
     log[[3, 7]] = np.nan
-    with_gaps = l2d.fit(X, log, method="linear", options=quick())
+    with_gaps = fit(X, log, method="linear", options=quick())
     assert "2 rows" in capsys.readouterr().err
     kept = ~np.isnan(log).all(axis=1)
-    without = l2d.fit(X[kept], log[kept], method="linear", options=quick())
+    without = fit(X[kept], log[kept], method="linear", options=quick())
     assert capsys.readouterr().err == ""
     for name, value in without.network.state_dict().items():
         assert torch.equal(value, with_gaps.network.state_dict()[name]), name
     with pytest.raises(ParameterError, match=r"^costs, errors: no row"):
-        l2d.fit(X, np.full_like(log, np.nan))
+        fit(X, np.full_like(log, np.nan))

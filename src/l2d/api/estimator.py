@@ -50,7 +50,7 @@ class RouterEstimator(BaseEstimator):
 
     def __init__(
         self,
-        method: str | type[Method] | None = None,
+        method: str | type[Method] = "mild",
         router: str | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,

@@ -40,6 +40,8 @@ def make_experiment(
     choices = {**CHOICES, "router": network, "recipe": recipe, "cost": cost["name"], **chosen}
     if method is None:
         method = of_router("method", choices["router"], "mild")
+        if method == "auto" and (given := [key for key in options if key.startswith(("recipe.", "router."))]):
+            raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
     if isinstance(method, str):
         choices = {"method": method, **choices}
     try:

@@ -89,7 +89,7 @@ def fit(
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(300, 2))
         >>> costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1)  # each expert is right on one half
-        >>> router = l2d.fit(X, costs, options={"recipe.epochs": 30, "progress": False})
+        >>> router = l2d.fit(X, costs, method="mild", options={"recipe.epochs": 30, "progress": False})
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """

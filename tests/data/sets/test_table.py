@@ -391,7 +391,7 @@ def test_prices_of_rows_become_costs(tmp_path: Path) -> None:
     """c = error + price of this very row."""
     cells = in_order({**GOOD, "price_a": [i / 4 for i in range(10)], "price_b": [0] * 10})
     overrides = ["dataset=table", f"dataset.path={write(tmp_path, cells)}", "dataset.split=split", "cost=columns"]
-    overrides += ["validation_fraction=0.25"]
+    overrides += ["validation_fraction=0.25", "method=mild"]
     splits = assembled(compose(overrides))
     assert splits.test.costs.tolist() == [[0 + 8 / 4, 1], [1 + 9 / 4, 0]]
     assert splits.train.costs[:, 0].tolist() == [row % 2 + row / 4 for row in splits.train.rows.tolist()]
@@ -448,7 +448,7 @@ def test_a_table_with_images_needs_an_image_router(tmp_path: Path) -> None:
     overrides += ["validation_fraction=0.2", "trainer.accelerator=cpu"]
     build(compose([*overrides, "router=resnet18_slim", "recipe=small"]))
     with pytest.raises(L2DError, match="not images"):
-        build(compose(overrides))
+        build(compose([*overrides, "method=mild"]))
 
 
 @pytest.mark.slow
