@@ -35,9 +35,9 @@ STYLE = (
 
 
 def commands() -> list[str]:
-    """README's first shell block, without the comments."""
+    """README's first shell block."""
     block = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)[0]
-    return [re.sub(r"\s+# .*$", "", line) for line in re.split(r"(?<!\\)\n", block.strip()) if line[0] != "."]
+    return [line for line in re.split(r"(?<!\\)\n", block.strip()) if not line.startswith(".")]
 
 
 def record(command: str, folder: Path) -> list[str]:

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHELL = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+# Code and what it prints.
+PYTHON = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 # As in the README, but one seed and one fold are enough to see that it runs.
 FEWER = {"seed=0,1,2": ["seed=0"], "dataset=table": ["dataset=table", "evaluation=holdout"]}
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -23,7 +24,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def test_commands(block: str, command: Command, tmp_path: Path) -> None:
     """One after the other, in an empty folder; the paper's with a router and a schedule that are tiny."""
     for line in block.replace("\\\n", "").splitlines():
-        first, *rest = shlex.split(line, comments=True)
+        first, *rest = shlex.split(line)
         words = [short for word in rest for short in FEWER.get(word, [word])]
         if first == ".":
             assert words == [".venv/bin/activate"]
@@ -56,14 +57,12 @@ def globbed(word: str, folder: Path) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("block", PYTHON, ids=range(len(PYTHON)))
-def test_python(
-    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It prints what the README says, but for digits that depend on the CPU."""
     monkeypatch.chdir(tmp_path)
+    [(block, shown)] = PYTHON
     exec(compile(block, "README.md", "exec"), {})
     said = capsys.readouterr().out
-    for line in block.splitlines():
-        if found := re.search(r"print\(.*\)  # (expert \d)$", line):
-            assert f"\n{found[1]}\n" in said
+    assert said.endswith("expert 1\n")
+    assert re.sub(r"\d+\.\d+", "", said) == re.sub(r"\d+\.\d+", "", shown)
     assert {file.name for file in tmp_path.iterdir()} == {"router", "router.png"}
