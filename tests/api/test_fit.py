@@ -356,7 +356,7 @@ def test_texts() -> None:
     assert torch.equal(router.decide(column), router.decide(texts))
     assert torch.equal(router.decide(np.array(texts)), router.decide(texts))
     frame = pd.DataFrame({"prompt": texts, "length": [float(len(text)) for text in texts]})
-    both = fit(frame, costs, options=quick(more={"dataset.text": "prompt"}))
+    both = l2d.fit(frame, costs, options={"dataset.text": "prompt", "progress": False})
     assert both.score(frame, costs).deferral_loss < 0.1
 
 
