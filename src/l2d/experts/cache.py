@@ -1,8 +1,7 @@
 """A cache of expensive predictions, under runs/experts/, keyed by a hash of all that they depend on.
 
-An entry is a folder: arrays.npz (no pickle) and entry.json, which is written last. entry.json has the checksum of the arrays and
-everything that the hash in the folder's name is computed from. While an entry is being made it may have a folder parts/, from which
-the next process resumes after a kill.
+An entry is a folder: arrays.npz (no pickle) and, written last, entry.json with the checksum of the arrays and everything that the
+hash is computed from. While an entry is being made it may have a folder parts/, from which the next process resumes after a kill.
 """
 
 import hashlib
@@ -60,21 +59,17 @@ class Cache:
         waiting = f"another process is making these experts; waiting for it ({self.entry})"
         self.entry.mkdir(parents=True, exist_ok=True)
         with alone(self.entry / LOCK, waiting):
-            return self._read_or_make(make)
-
-    def _read_or_make(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
-        arrays, damage = self._read()
-        if arrays is not None and not self.renew:
-            return arrays
-        if damage:
-            print(f"{self.entry}: damaged ({damage}); making it again", file=sys.stderr)
-        clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
-        begun = time.monotonic()
-        made = make()
-        self._write(made, time.monotonic() - begun)
-        if self.parts.exists():
-            shutil.rmtree(self.parts)
-        return dict(made)
+            arrays, damage = self._read()
+            if arrays is not None and not self.renew:
+                return arrays
+            if damage:
+                print(f"{self.entry}: damaged ({damage}); making it again", file=sys.stderr)
+            clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
+            begun = time.monotonic()
+            made = make()
+            self._write(made, time.monotonic() - begun)
+            shutil.rmtree(self.parts, ignore_errors=True)
+            return dict(made)
 
     def _read(self) -> tuple[dict[str, np.ndarray] | None, str]:
         """The arrays; or None and what is wrong with the entry ("" if there is no entry). If it cannot be read, it may be whole."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import LambdaCallback
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -63,8 +64,17 @@ class Classifiers:
         )
         # disable=None: a bar only on a terminal
         bar = tqdm(desc=title, total=recipe.epochs, unit="epoch", disable=None if self.compute.progress else True)
-        trainer = self._trainer(fast["precision"], parts, EpochBar(bar))
-        batches = self._batches(self._placed("train", trainer), rows, seed, parts)
+
+        def advance(_: pl.Trainer, learner: Any) -> None:
+            if not bar.disable:  # reading the loss would make the device wait
+                bar.set_postfix(loss=f"{float(learner.loss_sum) / learner.rows_seen:.4f}", refresh=False)
+            bar.update()
+
+        trainer = self._trainer(fast["precision"], parts, LambdaCallback(on_train_epoch_end=advance))
+        labels, unused = self.arrays.train_labels[rows], torch.zeros(len(rows), 0)
+        drawn: Any = {"seed": seed, "augment": recipe.augment, "pad": self.arrays.train_inputs.shape[1] // 8}
+        inputs = self._placed("train", trainer)
+        batches = Batches(inputs, rows, unused, labels, recipe.batch_size, parts=parts, **drawn)
         if min(batches.sizes) < 2:
             problem = f"leaves {title} a batch of one row, which batch normalisation cannot take"
             raise ParameterError("recipe.batch_size", problem, recipe.batch_size)
@@ -108,11 +118,6 @@ class Classifiers:
             network: nn.Module = self.network(num_outputs=self.arrays.num_classes, head="linear", **statistics)
         return network
 
-    def _batches(self, inputs: Inputs, rows: Tensor, seed: int, parts: int) -> Batches:
-        recipe, labels, unused = self.recipe, self.arrays.train_labels[rows], torch.zeros(len(rows), 0)
-        drawn: Any = {"seed": seed, "augment": recipe.augment, "pad": self.arrays.train_inputs.shape[1] // 8}
-        return Batches(inputs, rows, unused, labels, recipe.batch_size, parts=parts, **drawn)
-
     def _predict(self, trainer: pl.Trainer, classifier: Classifier, part: str, rows: Tensor) -> Tensor:
         if not len(rows):
             return torch.zeros(0, dtype=torch.int64)
@@ -130,16 +135,3 @@ class Classifiers:
             source = self.arrays.train_inputs if part == "train" else self.arrays.test_inputs
             self._inputs[part] = place(source, trainer.strategy.root_device, self.compute.data_on_device)
         return self._inputs[part]
-
-
-class EpochBar(pl.Callback):
-    """One bar per classifier, one step per epoch."""
-
-    def __init__(self, bar: "tqdm[None]") -> None:
-        self.bar = bar
-
-    def on_train_epoch_end(self, _: pl.Trainer, learner: pl.LightningModule) -> None:
-        assert isinstance(learner, Learner)
-        if not self.bar.disable:  # reading the loss would make the device wait
-            self.bar.set_postfix(loss=f"{float(learner.loss_sum) / learner.rows_seen:.4f}", refresh=False)
-        self.bar.update()

@@ -54,9 +54,8 @@ def machines_and_people(p: int, people: int) -> tuple[str, ...]:
 
 
 class HumanExperts(Experts):
-    """Machine experts, then people. On cifar10 different people labelled the training and the test split. On cifar100n
-    CIFAR-100N's annotators labelled both. A person is a column of labels; many annotators filled it in turns. The seed is that
-    of the machine experts, so that rows they learned from never become validation rows."""
+    """Machine experts, then people. A person is a column of labels; many annotators filled it in turns. The seed is that of the
+    machine experts, so that rows they learned from never become validation rows."""
 
     seed: int | None
 

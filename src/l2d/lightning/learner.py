@@ -188,14 +188,6 @@ def search_convolutions(on: bool) -> None:
     torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()
 
 
-def quieten() -> None:
-    """Switch off what Lightning says about itself; the bars and the table are enough."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    # The compiler warns about a network in half precision; its head is in float32 on purpose.
-    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
-    warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
-
-
 class NoProfiler(PassThroughProfiler):
     """Lightning enters a profile thirty times a step; its own pass-through makes a new generator each time."""
 
@@ -207,7 +199,10 @@ class NoProfiler(PassThroughProfiler):
 
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
-    quieten()
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    # The compiler warns about a network in half precision; its head is in float32 on purpose.
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
+    warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
     # One device belongs to no cluster, and looking for MPI takes most of a second.
     plugins = LightningEnvironment() if options.get("devices") == 1 else None
     off: dict[str, Any] = {"use_distributed_sampler": False, "enable_model_summary": False}

@@ -20,29 +20,20 @@ def one_thread_if_small(numbers: int) -> Iterator[None]:
     if numbers > SMALL:
         yield
         return
-    enter()
-    try:
-        yield
-    finally:
-        leave()
-
-
-def enter() -> None:
-    global _inside, _of_torch
     from threadpoolctl import threadpool_limits
 
+    global _inside, _of_torch
     with _lock:
         if _inside == 0:
             _of_torch = torch.get_num_threads()
             _limits.enter_context(threadpool_limits(1))
         torch.set_num_threads(1)  # torch has a number of its own, by thread
         _inside += 1
-
-
-def leave() -> None:
-    global _inside
-    with _lock:
-        _inside -= 1
-        torch.set_num_threads(_of_torch)
-        if _inside == 0:
-            _limits.close()
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            torch.set_num_threads(_of_torch)
+            if _inside == 0:
+                _limits.close()

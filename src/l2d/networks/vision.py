@@ -1,8 +1,6 @@
 """ResNet-18 routers for images, from timm's blocks."""
 
 from collections.abc import Sequence
-from copy import deepcopy
-from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
@@ -16,12 +14,9 @@ from l2d.utils.parameters import EvenWidth
 
 class ResNet18(Network):
     """Raw uint8 images [B, H, W, C] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
-
-    width: channels of the first stage (64 is the usual ResNet-18), doubled at each of the next three.
-    stem: 3x3 keeps the resolution (small images), 7x7 is ImageNet's (stride 2, then max-pooling).
-    zero_init: start every residual branch at zero, as timm does.
-    mean, std: per channel, in units of the raw pixel values.
-    """
+    width: channels of the first stage (64 is the usual ResNet-18), doubled at each of the next three. stem: 3x3 keeps the
+    resolution (small images), 7x7 is ImageNet's (stride 2, then max-pooling). zero_init: start every residual branch at zero, as
+    timm does. mean, std: per channel, in units of the raw pixel values."""
 
     expects: ClassVar[str] = "images"
     mean: Tensor
@@ -51,15 +46,6 @@ class ResNet18(Network):
 
 
 def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:
-    """Its weights depend on torch's random state. Runs of a sweep share their seeds, so the same weights are not drawn twice."""
-    net, state = _drawn_from(torch.get_rng_state().numpy().tobytes(), width, stem, zero_init, in_channels)
-    torch.set_rng_state(state)
-    return deepcopy(net)
-
-
-@lru_cache(maxsize=5)
-def _drawn_from(state: bytes, width: int, stem: str, zero_init: bool, in_channels: int) -> tuple[ResNet, Tensor]:  # noqa: ARG001
-    """state: torch's random state now. Also returns the state afterwards."""
     # timm fixes the stem's width at 64 unless the stem is "deep"; then it is twice stem_width. Only the first convolution
     # of that stem differs from the plain one, and it is replaced here.
     deep = {"stem_type": "deep", "stem_width": width // 2, "num_classes": 0, "zero_init_last": zero_init}
@@ -70,4 +56,4 @@ def _drawn_from(state: bytes, width: int, stem: str, zero_init: bool, in_channel
     else:
         net.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does with the others
-    return net, torch.get_rng_state()
+    return net

@@ -149,7 +149,7 @@ def test_where_a_model_runs_and_where_its_table_goes(tmp_path: Path, monkeypatch
         asked.append(dtype)
         number = len(prompts)
         found = LetterOutcomes(np.zeros(number, dtype=np.int64), np.full((number, 4), 0.25), *[np.zeros(number)] * 2)
-        return {**found.arrays(), "commit": np.array("")}
+        return {**vars(found), "commit": np.array("")}
 
     monkeypatch.setattr(asking, "run_model", noted)
     monkeypatch.setenv("HOME", str(tmp_path))

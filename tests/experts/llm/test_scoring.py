@@ -34,7 +34,7 @@ def test_equals_a_slow_reference(model: Any, letters: list[str], chat: bool) -> 
         found = score_letters(model, tokenizer, prompts, letters, batch_size=batch_size, progress=False, chat=chat)
         np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
         assert found.answers.tolist() == expected.argmax(axis=1).tolist()
-        kinds = [values.dtype.name for values in found.arrays().values()]
+        kinds = [values.dtype.name for values in vars(found).values()]
         assert kinds == ["int64", "float32", "int64", "float64"]
         assert (found.seconds > 0).all()
 
@@ -184,7 +184,6 @@ def test_few_tokens_are_held_at_once(model: Any, monkeypatch: pytest.MonkeyPatch
     same(run(questions(13)), whole)
     assert sizes == [4, 4, 4, 1, 5, 5, 3]
     for prompts, words in (
-        ([], "no questions"),
         ([*questions(6), " ", "a"], "question 7 of 8"),
         ([*questions(6), "a b " * 400], "at most 512"),
     ):

@@ -94,7 +94,7 @@ def run_model(
     finally:
         del network
         free_memory()
-    return {**outcomes.arrays(), "commit": np.array(commit)}
+    return {**vars(outcomes), "commit": np.array(commit)}
 
 
 def fingerprint_of_texts(texts: Sequence[str]) -> str:

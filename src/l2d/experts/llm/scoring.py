@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ from l2d.utils.errors import L2DError, ParameterError
 SUFFIX = "Answer:"
 PART = 128  # questions that are saved together: a kill loses at most this many
 CHUNK = 2048  # questions whose tokens are in memory at once while lengths are measured
-# Some templates write today's date into the question: answers would change every day. This is the date of Llama 3's template.
-DATE = dt.date(2024, 7, 26)
+# Some templates write today's date into the question: answers would change every day. This is the date of Llama 3's template;
+# transformers 5 has no argument for it.
+DATE, TODAY = dt.date(2024, 7, 26), r"""strftime_now\(\s*(['"])(.*?)\1\s*\)"""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,6 @@ class LetterOutcomes:
     probabilities: np.ndarray
     tokens: np.ndarray
     seconds: np.ndarray
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,11 @@ def score_letters(
     chat: bool = False,
     parts: Path | None = None,
 ) -> LetterOutcomes:
-    """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its
-    device. chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same
-    call resumes from there, with the same result. A batch that does not fit into memory is halved, and so are those after
-    it."""
-    check_prompts(prompts)
+    """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its device.
+    chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same call
+    resumes from there, with the same result. A batch that does not fit into memory is halved, and so are those after it."""
+    if blank := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
+        raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
     lengths = prompt_lengths(model, tokenizer, prompts, letters, chat=chat)
     # The longest first: little padding, and a lack of memory shows at once.
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
@@ -86,15 +84,14 @@ def score_letters(
             found = kept.read(number, rows)
             if found is None:
                 outcomes = scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
-                kept.write(number, rows, {**outcomes.arrays(), "batch_size": np.array(scorer.batch_size)})
+                kept.write(number, rows, {**vars(outcomes), "batch_size": np.array(scorer.batch_size)})
             else:
                 scorer.batch_size = min(scorer.batch_size, int(found.pop("batch_size")))
                 outcomes = LetterOutcomes(**found)
             done.append(outcomes)
             bar.update(len(rows))
     place = np.argsort(np.array(order))
-    names = done[0].arrays()
-    return LetterOutcomes(**{name: np.concatenate([getattr(one, name) for one in done])[place] for name in names})
+    return LetterOutcomes(**{name: np.concatenate([vars(one)[name] for one in done])[place] for name in vars(done[0])})
 
 
 def prompt_lengths(
@@ -108,13 +105,6 @@ def prompt_lengths(
         check_lengths(model, questions)
         lengths += [len(question.prefix) for question in questions]
     return lengths
-
-
-def check_prompts(prompts: Sequence[str]) -> None:
-    if not prompts:
-        raise L2DError("there are no questions")
-    if blank := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
-        raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
 
 
 def encode_questions(
@@ -154,17 +144,12 @@ def render_chat(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) ->
     """opened: with the opening of the model's turn at the end."""
     options = {"tokenize": False, "add_generation_prompt": opened, "date_string": DATE.strftime("%d %b %Y")}
     try:
-        template = with_fixed_date(tokenizer.get_chat_template())
+        template = re.sub(TODAY, lambda call: repr(DATE.strftime(call[2])), tokenizer.get_chat_template())
         return str(tokenizer.apply_chat_template(turns, chat_template=template, **options))
     except TemplateError as error:
         reason = " ".join(str(error).split())[:200]
         problem = f"the template of {tokenizer.name_or_path} fails ({reason}); set it to false"
         raise ParameterError("chat", problem) from error
-
-
-def with_fixed_date(template: str) -> str:
-    """The chat template with DATE in place of today's date; transformers 5 has no argument for it."""
-    return re.sub(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""", lambda call: repr(DATE.strftime(call[2])), template)
 
 
 def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> TokenizedQuestion:
