@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from l2d.core.guard import Guard
 from l2d.data.arrays import same_name
@@ -36,7 +35,11 @@ def with_expert(router: R, name: str, queries: Sequence[Any] | np.ndarray, error
     if price is None and (by_row or any(known.prices or ())):
         raise ParameterError("price", "missing; the other experts have prices")
     paid = 0.0 if price is None else router.prices.in_costs(float(read_amounts("price", [[price]])))
-    wrong = read_errors(errors, len(queries), float(method.most))
+    wrong, n, most = read_amounts("errors", as_array(errors).reshape(-1, 1))[:, 0], len(queries), float(method.most)
+    if len(wrong) != n or n < LEAST:
+        raise ParameterError("errors", f"must be one for each query, at least {LEAST}, not {len(wrong)} for {n}")
+    if float(wrong.max()) > most:
+        raise ParameterError("errors", f"must be at most {most:g}, the largest in training", float(wrong.max()))
     inputs = inputs_of(router, queries)
     network, method = copy.deepcopy(network).cpu(), copy.deepcopy(method).cpu()
     with torch.no_grad():
@@ -57,13 +60,3 @@ def with_expert(router: R, name: str, queries: Sequence[Any] | np.ndarray, error
         held_out=None,
         validation=None,
     )
-
-
-def read_errors(errors: Any, n: int, most: float) -> Tensor:
-    """The new expert's errors on n queries, [n]. most: the largest error in training."""
-    wrong = read_amounts("errors", as_array(errors).reshape(-1, 1))[:, 0]
-    if len(wrong) != n or len(wrong) < LEAST:
-        raise ParameterError("errors", f"must be one for each query, at least {LEAST}, not {len(wrong)} for {n}")
-    if float(wrong.max()) > most:
-        raise ParameterError("errors", f"must be at most {most:g}, the largest in training", float(wrong.max()))
-    return wrong

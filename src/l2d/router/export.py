@@ -51,7 +51,7 @@ def export_router(router: TrainedRouter, file: Path) -> None:
             near = any(isinstance(part, Neighbours) for part in router.network.modules())
             why = ", since of rows that are equally near it counts others" if near else ""
             other = (
-                "; use FILE.pt2" + (", or method=linear or clusters" if near else "") if file.suffix == ".onnx" else ""
+                f"; use FILE.pt2{', or method=linear or clusters' if near else ''}" if file.suffix == ".onnx" else ""
             )
             raise L2DError(f"{file}: not written; the program does not choose as the router does{why}{other}")
         draft.replace(file)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from l2d.core.budget import OperatingPoint, keep_within
-from l2d.core.guard import HeldOut
 from l2d.core.prices import PriceList, prices_in_order
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
@@ -33,7 +32,12 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
     known = None if router.prices.listed is None else in_float32(router.prices.listed)
     listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))
     method = method_at(router.method, listed, 1.0, asked)
-    held_out = rows_for(router, asked)
+    held_out = router.held_out
+    if held_out is None:
+        problem = "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
+        raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
+    if not knows_prices(router):
+        raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
     if given is None and not router.prices.counted:
         raise ParameterError("budget", "this router counts no prices; give prices too", budget)
     guard, factor, point = router.description.guard, 1.0, None
@@ -76,16 +80,6 @@ def method_at(method: Method, listed: tuple[float, ...] | None, factor: float, a
     except ParameterError as error:  # the method has learned its prices
         raise ParameterError(asked, error.problem) from error
     return other
-
-
-def rows_for(router: TrainedRouter, asked: str) -> HeldOut:
-    """The rows to fit a guard or a budget to. asked: the parameter that they are needed for."""
-    if router.held_out is None:
-        problem = "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
-        raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
-    if not knows_prices(router):
-        raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
-    return router.held_out
 
 
 def costs_for(router: TrainedRouter, n: int, costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from l2d.data.cells import TEXT, missing
 from l2d.data.given import is_frame
 from l2d.data.inputs import Embed, array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
-from l2d.data.sheet import Sheet, read_sheet
+from l2d.data.sheet import read_sheet
 from l2d.runs.artifact.exported import RouterDescription
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -94,13 +94,10 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
 
         empty = missing(cells)
         sheet.columns[seen.text] = pc.if_else(pa.array(empty), BLANK, cells)
-    return sheet_inputs(sheet, seen, about.shape, embed), torch.from_numpy(empty), ids_of(sheet)
-
-
-def ids_of(sheet: Sheet) -> list[str] | list[None]:
-    for column in (name for name in IDS if name in sheet.columns):
-        return ["" if cell is None else str(cell) for cell in sheet.columns[column].to_pylist()]
-    return [None] * len(sheet)
+    ids: list[str] | list[None] = [None] * len(sheet)
+    if known := [name for name in IDS if name in sheet.columns]:
+        ids = ["" if cell is None else str(cell) for cell in sheet.columns[known[0]].to_pylist()]
+    return sheet_inputs(sheet, seen, about.shape, embed), torch.from_numpy(empty), ids
 
 
 def _rectangle(rows: Sequence[Any]) -> np.ndarray:

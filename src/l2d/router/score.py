@@ -24,13 +24,11 @@ INTERVALS = ("interval", "gain_interval")
 @dataclass(frozen=True)
 class RouterScore:
     """Means over n rows; costs are error plus price, in units of one error. Intervals are 95 %; that of the loss is not below 0.
-
     deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
-    mean_error, mean_price: the two parts of deferral_loss, if they were given apart. Costs that were not all known are
-    doubly robust estimates; then there is no oracle. error_price: what an error costs, if that is known; printed, all amounts are
-    then dollars. within_budget: whether the router's budget allows the best single expert; None without a budget.
-    """
+    mean_error, mean_price: the two parts of deferral_loss, if they were given apart. Costs that were not all known are doubly
+    robust estimates; then there is no oracle. error_price: what an error costs, if that is known; printed, all amounts are then
+    dollars. within_budget: whether the router's budget allows the best single expert; None without a budget."""
 
     n: int
     deferral_loss: float

@@ -28,12 +28,10 @@ NEEDS_GUARD = "a budget needs the guard, its fallback; leave out raw or the budg
 
 @dataclass(frozen=True, eq=False)
 class TrainedRouter:
-    """A router as training left it. Another one is made by `dataclasses.replace`; none is changed.
-
-    description: experts, prices, guard and the form of a query. held_out: rows to fit a guard or a budget to; None for methods
-    that take no other prices. validation: its score on held-out rows. operating_point: its expected spend within a budget, None
-    without one. raw: decide without the guard; not within a budget.
-    """
+    """A router as training left it. Another one is made by `dataclasses.replace`; none is changed. description: experts, prices,
+    guard and the form of a query. held_out: rows to fit a guard or a budget to; None for methods that take no other prices.
+    validation: its score on held-out rows. operating_point: its expected spend within a budget, None without one. raw: decide
+    without the guard; not within a budget."""
 
     network: Network
     method: Method

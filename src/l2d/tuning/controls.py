@@ -12,10 +12,8 @@ CONTROLS = ("uniform", "theory", ONE, f"tuned, {COMPLEMENT}", f"{ONE}, {COMPLEME
 
 
 def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
-    """The settings of each control: the paper's uniform and theory ρ, TDEF, and one part changed at a time.
-
-    Complement rewards are TDEF's. One ρ for all, the mean of the tuned ρ, keeps its size but not its imbalance.
-    """
+    """The settings of each control: the paper's uniform and theory ρ, TDEF, and one part changed at a time. Complement rewards are
+    TDEF's. One ρ for all, the mean of the tuned ρ, keeps its size but not its imbalance."""
     others = {key: value for key, value in winner.settings.items() if not key.startswith("method.rho")}
     total = config["method"]["rho"]["total"]
     rule = {**others, "method.rho.total": total, "method.rho.offset": 0.0, "method.rho.values": None}

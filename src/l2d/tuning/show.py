@@ -1,17 +1,17 @@
 """The trials of a search in order, as a table, and as a picture; the table of the winner."""
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.report.averages import mean_std, paired_interval
 from l2d.analysis.report.tables import interval_text, with_std
 from l2d.runs.cells import Cell
 from l2d.tuning.strategies import Ask
+from l2d.utils.text import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,36 +56,22 @@ def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
 
 
-def trials_csv(trials: Sequence[Trial]) -> str:
-    header, rows = trial_rows(trials)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()
-
-
 def ablation_table(
-    losses: Mapping[str, Mapping[int, float]],
-    cells: Mapping[str, Sequence[Cell]],
-    reference: str | None,
+    losses: Mapping[str, Mapping[int, float]], cells: Mapping[str, Sequence[Cell]], reference: str | None
 ) -> str:
     """Markdown: test deferral loss over the final seeds, the difference from the reference, shares."""
-    header = ["setting", "seeds", "test deferral loss"]
-    header += [f"difference to {reference}, paired, 95 %"] if reference else []
-    header += ["ρ", "to each expert, %"]
-    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    against = [f"difference to {reference}, paired, 95 %"] if reference else []
+    rows = []
     for name, found in losses.items():
         runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
         row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
-        row += [with_std(*mean_std(list(found.values()))) if found else "missing"]
+        row.append(with_std(*mean_std(list(found.values()))) if found else "missing")
         if reference:
-            interval = None if name == reference else paired_interval(found, losses[reference])
-            row += [interval_text(interval)]
-        rho = runs[0].rho if runs else []
-        row += [" ".join(f"{value:.3g}" for value in rho)]
+            row.append(interval_text(None if name == reference else paired_interval(found, losses[reference])))
+        row.append(" ".join(f"{value:.3g}" for value in (runs[0].rho if runs else [])))
         columns = zip(*(run.ratios for run in runs), strict=True)
-        row += [" / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)]
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+        rows.append([*row, " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)])
+    return markdown(["setting", "seeds", "test deferral loss", *against, "ρ", "to each expert, %"], rows)
 
 
 def trials_figure(trials: Sequence[Trial], title: str) -> "Figure":
@@ -102,17 +88,11 @@ def trials_figure(trials: Sequence[Trial], title: str) -> "Figure":
         against.set_xscale("log")
         against.xaxis.set_major_formatter(ScalarFormatter())
         against.xaxis.set_minor_formatter(NullFormatter())
-    for kind, marker, chosen in (
-        ("run to the end", "o", [trial.whole for trial in trials]),
-        ("pruned", "x", [not trial.whole and not trial.reason for trial in trials]),
-    ):
-        places = [i for i, right in enumerate(chosen) if right]
-        if places:
-            order.plot([i + 1 for i in places], [trials[i].value for i in places], marker, label=kind)
-    best, line = math.inf, []
-    for trial in trials:
-        best = min(best, trial.value) if trial.whole else best
-        line.append(best)
+    for kind, marker, whole in (("run to the end", "o", True), ("pruned", "x", False)):
+        ended = {i: trial.value for i, trial in enumerate(trials, 1) if trial.whole == whole and not trial.reason}
+        if ended:
+            order.plot(list(ended), list(ended.values()), marker, label=kind)
+    line = list(accumulate((trial.value if trial.whole else math.inf for trial in trials), min))
     order.step(range(1, len(line) + 1), line, where="post", color="grey", label="best so far")
     order.set(xlabel="trial", ylabel="validation deferral loss")
     order.legend()

@@ -56,10 +56,8 @@ class Space:
         return [total * share + offset for share in self.shares]
 
     def at(self, offset: float) -> dict[str, Any] | None:
-        """The settings for ρ = total·share + offset; None if some ρ is not positive.
-
-        A single ρ is 1/p + offset: as many values as a rule with total=1 has, and the same mean.
-        """
+        """The settings for ρ = total·share + offset; None if some ρ is not positive. A single ρ is 1/p + offset: as many values as
+        a rule with total=1 has, and the same mean."""
         if isinstance(self.rho, Mapping):
             total = float(self.rho["total"])
             if min(self.follow(total, offset)) <= 0:
@@ -106,11 +104,9 @@ def grid(settings: Sequence[Mapping[str, Any]]) -> Search:
 
 
 def optuna_search(options: SearchSettings, space: Space | None) -> Search:
-    """TPE over the size of ρ and each expert's ratio to it (and the recipe, if asked; or over tune.values).
-
-    The first trial is the method's own ρ. A trial that is worse than the median of the others at the same epoch is pruned.
-    The sampler is seeded and receives results in the order it asked, so a restarted search asks for the same trials.
-    """
+    """TPE over the size of ρ and each expert's ratio to it (and the recipe, if asked; or over tune.values). The first trial is the
+    method's own ρ. A trial that is worse than the median of the others at the same epoch is pruned. The sampler is seeded and
+    receives results in the order it asked, so a restarted search asks for the same trials."""
     with from_extra("tune", "tune.search=optuna"):
         import optuna
 

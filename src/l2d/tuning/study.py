@@ -23,11 +23,11 @@ from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
 from l2d.tuning.controls import CONTROLS, controls
-from l2d.tuning.show import Trial, ablation_table, ordered, trial_rows, trials_csv, trials_figure
+from l2d.tuning.show import Trial, ablation_table, ordered, trial_rows, trials_figure
 from l2d.tuning.strategies import Ask, Search, Space, begin_search
 from l2d.utils.errors import L2DError, under
 from l2d.utils.files import write_atomically, write_json, write_text
-from l2d.utils.text import aligned, counted
+from l2d.utils.text import aligned, counted, csv_text
 
 
 def build_study(shop: Workshop, overrides: Sequence[str], options: SearchSettings) -> "Study":
@@ -155,7 +155,8 @@ class Study:
         asks = self.first
         while asks:
             values = self.ask(asks)
-            write_text(self.folder / "trials.csv", trials_csv(self.ordered()))
+            header, rows = trial_rows(self.ordered())
+            write_text(self.folder / "trials.csv", csv_text([header, *rows]))
             try:
                 asks = self.search.send(values)
             except StopIteration:
@@ -208,10 +209,8 @@ class Study:
         return values
 
     def train_winner(self, winner: Trial) -> None:
-        """Train the winner, and its controls if asked, on the final seeds. Only here are test results read.
-
-        Writes result.md, and result.json if no run failed.
-        """
+        """Train the winner, and its controls if asked, on the final seeds. Only here are test results read. Writes result.md, and
+        result.json if no run failed."""
         config, seeds = self.experiment.plain, self.options.final_seeds
         rows = {"tuned": Ask(winner.settings)} | (controls(config, winner) if self.options.ablation else {})
         grids = {name: [[*self.overrides, *ask.overrides, f"seed={s}"] for s in seeds] for name, ask in rows.items()}

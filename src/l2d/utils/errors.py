@@ -17,11 +17,8 @@ class Busy(L2DError):
 
 
 class ParameterError(L2DError):
-    """A parameter has an invalid value.
-
-    Low-level code names its own parameter: ParameterError("tau", "must not be negative", -1). Only the config layer knows the
-    object's key, and adds it: "method.tau=-1: must not be negative".
-    """
+    """A parameter has an invalid value. Low-level code names its own parameter: ParameterError("tau", "must not be negative", -1).
+    The config layer adds the object's key: "method.tau=-1: must not be negative"."""
 
     def __init__(self, parameter: str, problem: str, value: object = NO_VALUE) -> None:
         self.parameter, self.problem, self.value = parameter, problem, value

@@ -12,7 +12,6 @@ from typing import Any
 import filelock
 
 TEMPORARY = ".tmp"
-
 CANDIDATES = "candidates.txt"  # in a run's folder: what method=auto compared
 
 
@@ -34,9 +33,7 @@ def alone(lock_file: Path, waiting: str) -> Iterator[None]:
 def clear_folder(folder: Path, first: str, keep: Collection[str]) -> None:
     """Remove everything in a folder except `keep`. The file `first` goes first, so that a half-cleared folder never looks whole."""
     (folder / first).unlink(missing_ok=True)
-    for entry in folder.iterdir():
-        if entry.name in keep:
-            continue
+    for entry in (entry for entry in folder.iterdir() if entry.name not in keep):
         if entry.is_dir():
             shutil.rmtree(entry)
         else:

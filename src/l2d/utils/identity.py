@@ -9,12 +9,9 @@ DIRECTIVES = ("_target_", "_partial_", "_convert_", "_recursive_")
 
 
 def without_class_paths(config: Any, key: str = "") -> Any:
-    """The same plain values without Hydra's directives, at every depth.
-
-    A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. Without a name it is
-    known by the last part of its class path. So is an optimizer that is not l2d's: recipe.optimizer._target_=torch.optim.SGD leaves
-    the recipe's name.
-    """
+    """The same plain values without Hydra's directives, at every depth. A component is known by its `name` and its parameters, so
+    its class may move. Without a name it is known by the last part of its class path. So is an optimizer that is not l2d's:
+    recipe.optimizer._target_=torch.optim.SGD leaves the recipe's name."""
     if isinstance(config, Mapping):
         kept = {str(k): without_class_paths(value, str(k)) for k, value in config.items() if k not in DIRECTIVES}
         target = str(config.get("_target_", ""))

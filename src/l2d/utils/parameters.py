@@ -130,9 +130,8 @@ def clearest_problem(errors: Sequence[Any]) -> Problem:
     """The most telling one of a ValidationError's errors, in plain words."""
     found = max(errors, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
     sentence, bounds = SENTENCES.get(found["type"]), found.get("ctx", {})
-    bounds = {
-        k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()
-    }  # 0.0 is printed as 0
+    # 0.0 is printed as 0.
+    bounds = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()}
     return Problem(
         path=tuple(part for part in found["loc"] if not _is_branch(part)),
         sentence=sentence.format(**bounds) if sentence else found["msg"],

@@ -1,9 +1,11 @@
 """Plain text for a terminal."""
 
+import csv
+import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 SHOWN = 12  # names or rows in a message
 Z = 1.959964  # standard errors on each side of a 95 % interval
@@ -31,6 +33,12 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, "|---" * len(header) + "|", *lines])
 
 
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def counted(number: int, noun: str) -> str:
     """1 row, 2,000 rows."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -48,17 +56,13 @@ def say(text: str) -> None:
 
 
 def painted(text: str) -> str:
-    def paint(line: str) -> str:
-        style = next((style for begin, style in STYLES.items() if line.startswith(begin)), None)
-        return line if style is None else f"\033[{style}m{line}\033[0m"
+    lines = text.split("\n")
+    styles = (next((style for begin, style in STYLES.items() if line.startswith(begin)), None) for line in lines)
+    return "\n".join(
+        f"\033[{style}m{line}\033[0m" if style else line for style, line in zip(styles, lines, strict=True)
+    )
 
-    return "\n".join(map(paint, text.split("\n")))
 
-
-@overload
-def six_digits(number: float) -> float: ...
-@overload
-def six_digits(number: None) -> None: ...
 def six_digits(number: float | None) -> float | None:
     """As a person would write it: 0.36, not 0.36000001430511475. Routers compute in 32 bits, which have seven digits."""
     return None if number is None else float(f"{number:.6g}")

@@ -87,7 +87,9 @@ def one_line(error: BaseException) -> str:
         options, file = list(error.options or ()), error.missing_cfg_file
         return f"{group}={choice}: {unknown('choice', choice, options)}" if options else f"{file}: no such config"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
-        return f"{cause.full_key}: {unknown('key', str(cause.key), keys_beside(cause))}"
+        parent = cause.parent_node
+        beside = OmegaConf.to_container(parent, resolve=False) if isinstance(parent, DictConfig) else None
+        return f"{cause.full_key}: {unknown('key', str(cause.key), map(str, beside or ()))}"
     if isinstance(error, OverrideParseException):
         key, equals, _ = error.override.partition("=")
         quoted = f"""'{key}="VALUE"'; in a mapping, put a backslash before ( ) and ="""
@@ -100,10 +102,3 @@ def one_line(error: BaseException) -> str:
     first = lines[0]
     reason = str(cause).splitlines()[0] if isinstance(error, HydraException) and str(cause) else ""
     return f"{first}: {reason}" if reason and reason not in first else first
-
-
-def keys_beside(error: ConfigAttributeError | ConfigKeyError) -> list[str]:
-    """The keys that exist beside the one that was not found."""
-    parent = error.parent_node
-    found = OmegaConf.to_container(parent, resolve=False) if isinstance(parent, DictConfig) else {}
-    return [str(key) for key in found or ()]

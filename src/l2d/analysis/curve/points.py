@@ -108,11 +108,9 @@ def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
 
 def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
     """The average performance gap recovered of RouteLLM (Ong et al. 2024), for two models; None where they are equally accurate.
-
     The share α of the queries with the highest preference [N] goes to the strong model; PGR(α) is the share of the accuracy gap
     between the two models that this closes. Its mean is over α = 0, 1/N, …, 1. Ties are taken in random order, in expectation: one
-    preference for all gives 1/2. weak, strong: the models' errors [N].
-    """
+    preference for all gives 1/2. weak, strong: the models' errors [N]."""
     _, place, counts = np.unique(-preference, return_inverse=True, return_counts=True)
     gains = weak - strong
     total = float(gains.sum())

@@ -1,7 +1,5 @@
 """A curve for a reader: a table, a CSV file, a picture."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from itertools import cycle
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from l2d.analysis.curve.trace import GUARDED, REACHED, Curve, Mark, points_by_curve
 from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
-from l2d.utils.text import aligned, counted, markdown
+from l2d.utils.text import aligned, counted, csv_text, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,10 +30,7 @@ def curve_label(kind: str) -> str:
 
 
 def curve_csv(curve: Curve) -> str:
-    text = io.StringIO()
-    rows = [[field.name for field in fields(Mark)], *map(astuple, curve.marks)]
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    return csv_text([[field.name for field in fields(Mark)], *map(astuple, curve.marks)])
 
 
 def curve_text(curve: Curve) -> str:
