@@ -19,9 +19,9 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
     ("digits", lambda it: it.table(it.read(it.RESULTS)), "digits", "bench-digits"),
     ("latency", lambda it: it.table(it.CALLS.read()), "llm_routing", "latency"),
-    ("why_mild", lambda it: it.steps(it.RUNS.read()), "why_mild", "steps"),
-    ("why_mild", lambda it: it.choice_table(it.RUNS.read()), "why_mild", "choice"),
-    ("why_mild", lambda it: it.by_size(it.RUNS.read()), "why_mild", "curves"),
+    ("why_mild", lambda it: it.steps(), "why_mild", "steps"),
+    ("why_mild", lambda it: it.choice(), "why_mild", "choice"),
+    ("why_mild", lambda it: it.collapse(it.BARE.read()), "why_mild", "collapse"),
     ("rho_size", lambda it: it.table(it.SIZES.read(), "synthetic"), "why_mild", "mass"),
     ("rho_size", lambda it: it.table(it.SIZES.read(), "trained"), "why_mild", "mass-trained"),
     ("readings", lambda it: it.page(), "theory", "readings"),
@@ -31,7 +31,8 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("logs", lambda it: it.gains_table(), "llm_routing", "log gains"),
     ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
     ("confounding", lambda it: it.table(it.RESULTS.read()), "llm_routing", "confounding"),
-    ("paper_recipe", lambda it: it.table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
+    ("paper_recipe", lambda it: it.sizes_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_sizes"),
+    ("paper_recipe", lambda it: it.parts_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
     ("tuned", lambda it: it.table(it.TUNED.read(), records.paper_runs(recipe="fast")), "verdicts", "tuned"),
 ]
 # A script, and what makes all tables of a document by their marks.

@@ -1,8 +1,8 @@
-"""The part of the paper's recipe that makes MILD worse than TDEF: from runs that change it, to a CSV and docs/verdicts.md.
+"""The paper's recipe with other sizes of ρ, and with a part of it changed: from runs to a CSV and docs/verdicts.md.
 
 python bench/paper_recipe.py RUNS_DIR    # adds the finished runs there to bench/results/paper_recipe.csv: those of
                                                  # `l2d train dataset=cifar100 setup=III recipe=paper recipe.precision=bf16-mixed`
-                                                 # with a change of SIZES or PARTS
+                                                 # (or cifar10, svhn) with a change of SIZES or PARTS
 """
 
 import statistics
@@ -13,16 +13,18 @@ from typing import Any
 import records
 from records import RAN, Results, Row
 
-CELL = ("dataset=cifar100", "setup=III", "recipe=paper", "recipe.precision=bf16-mixed")
+SETS = ("cifar10", "cifar100", "svhn")
+CELL = ("setup=III", "recipe=paper", "recipe.precision=bf16-mixed")
 PARTS = {
     "as it is": "",
     "no weight decay": "recipe.optimizer.weight_decay=0",
     "cosine schedule": "recipe.schedule=cosine",
 }
 THEORY = ("mild", "by the theory, 5.2")
-SIZES = {("tdef", "1"): "", ("tdef", "5.2"): "method.rho=5.2", ("mild", "1"): "method.rho=1", THEORY: ""}
+SIZES = {("tdef", "0.2"): "method.rho=0.2", ("tdef", "1"): "", ("tdef", "5.2"): "method.rho=5.2"}
+SIZES |= {("mild", "0.2"): "method.rho=0.2", ("mild", "1"): "method.rho=1", THEORY: ""}
 LAST = 20  # epochs
-FIGURES = f"validation test best_validation swing {RAN}"
+FIGURES = f"validation test best_validation swing history {RAN}"
 CHANGED = Results("paper_recipe", "dataset setup method rho part seed", FIGURES, compared="test")
 
 
@@ -35,26 +37,30 @@ def collected(runs_dir: Path) -> list[Row]:
 
 
 def by_epoch(folder: Path) -> Row:
-    """The least validation loss of all epochs, and the standard deviation of the last ones'."""
+    """Validation losses: the least of all epochs, the standard deviation of the last ones, and all."""
     losses = [float(row["val/deferral_loss"]) for row in records.read(folder / "history.csv")]
-    return {"best_validation": f"{min(losses):.6f}", "swing": f"{statistics.stdev(losses[-LAST:]):.6f}"}
+    swing = f"{statistics.stdev(losses[-LAST:]):.6f}"
+    return {
+        "best_validation": f"{min(losses):.6f}",
+        "swing": swing,
+        "history": " ".join(f"{one:.4f}" for one in losses),
+    }
 
 
 def asked(config: Mapping[str, Any]) -> list[tuple[tuple[str, str], str]]:
     """The size of ρ and the part that a run's config changes; empty if it changes something else, or nothing."""
-    found = []
+    found, dataset = [], f"dataset={config['dataset']['name']}"
     for (method, rho), size in SIZES.items():
         for part, change in PARTS.items():
             changes = [text for text in (size, change) if text]
-            if changes and records.usual(config, (*CELL, f"method={method}", *changes)):
+            if changes and records.usual(config, (dataset, *CELL, f"method={method}", *changes)):
                 found.append(((method, rho), part))
     return found
 
 
 def unchanged() -> list[Row]:
     """The runs of the paper's experiments with the paper's recipe."""
-    cell = {"dataset": "cifar100", "setup": "III", "experts": "synthetic", "cost": "error"}
-    cell |= {"recipe": "paper", "precision": "bf16-mixed"}
+    cell = {"setup": "III", "experts": "synthetic", "cost": "error", "recipe": "paper", "precision": "bf16-mixed"}
     return [
         row | {"rho": rho, "part": "as it is"}
         for method, rho in (("tdef", "1"), THEORY)
@@ -62,16 +68,41 @@ def unchanged() -> list[Row]:
     ]
 
 
-def table(rows: Sequence[Row]) -> str:
+def sizes_table(rows: Sequence[Row]) -> str:
+    """A line for each set and method: the loss by the size of ρ, with the validation loss of the first seed, by which one would
+    choose."""
     lines = []
+    kept = [row for row in rows if row["part"] == "as it is"]
+    for dataset in SETS:
+        for method in ("tdef", "mild"):
+            found = {
+                rho: [row for row in kept if (row["dataset"], row["method"], row["rho"]) == (dataset, method, rho)]
+                for name, rho in SIZES
+                if name == method
+            }
+            first = {rho: records.by_seed(some, "validation").get(0) for rho, some in found.items()}
+            least = min(value for value in first.values() if value is not None)
+            lines.append([f"{records.title_of(dataset)} III", method])
+            for rho, some in found.items():
+                value = first[rho]
+                text = "missing" if value is None else f"{value:.4f}" if value > least else f"**{value:.4f}**"
+                lines[-1].append(
+                    f"{text}; {records.shown([*records.by_seed(some, 'test').values()])}" if some else text
+                )
+    head = ["paper's recipe", "method", "ρ = 0.2", "ρ = 1", "ρ = 5.2 (mild: by the theory)"]
+    return f"{records.markdown(head, lines)}\n\n`bench/paper_recipe.py`; {records.foot(kept)}"
+
+
+def parts_table(rows: Sequence[Row]) -> str:
+    here, lines = [row for row in rows if row["dataset"] == "cifar100"], []
     for method, rho in SIZES:
-        found = [row for row in rows if (row["method"], row["rho"]) == (method, rho)]
+        found = [row for row in here if (row["method"], row["rho"]) == (method, rho)]
         parts = [records.by_seed([row for row in found if row["part"] == part], "test") for part in PARTS]
-        losses = [records.shown(list(one.values())) if one else "" for one in parts]
-        lines.append([method, rho, *losses, records.difference(parts[1], parts[0])])
+        if any(parts[1:]):
+            losses = [records.shown(list(one.values())) if one else "" for one in parts]
+            lines.append([method, rho, *losses, records.difference(parts[1], parts[0])])
     head = ("CIFAR-100 III", "ρ", *PARTS, "no weight decay − as it is, 95 %")
-    made = f"`bench/paper_recipe.py`; seeds in brackets where fewer than 3; {records.made(rows)}."
-    return f"{records.markdown(head, lines)}\n\n{made}"
+    return f"{records.markdown(head, lines)}\n\n`bench/paper_recipe.py`; {records.foot(here)}"
 
 
 if __name__ == "__main__":

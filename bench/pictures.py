@@ -24,7 +24,7 @@ from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.utils.text import Z
 from provenance import ROOT, about
-from records import Row, mean_of, parser_of, read, save, setting_of, title_of, trained
+from records import Row, mean_of, paper_runs, parser_of, read, save, title_of, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 from simplex import simplex_figure, simplex_regions
@@ -55,11 +55,8 @@ GAINS = {
     "MMLU: 3 Llamas, no prices": ("mmlu, llama", "0 0 0", "mix, by label"),
 }
 
-# Rows of why_mild.csv: the cell, and (rewards, shares, total, offset) of the two routers.
-WHERE = ("dataset", "setup", "experts", "cost")
-CELL = ("svhn", "III", "synthetic", "error")
-UNEQUAL = ("sum_others", "cheapest", "26", "0")
-DEFAULT_MILD = ("sum_others", "uniform", "1", "5")
+# What collapse.svg shows.
+CELL = {"dataset": "svhn", "setup": "III", "experts": "synthetic", "cost": "error"}
 
 
 def flow(benchmarks: Sequence[Row]) -> Figure:
@@ -131,16 +128,15 @@ def _draw_router(axes: Axes) -> None:
     axes.text(0, 0.15, "least expected error + price", fontsize=9.5, va="center")
 
 
-def collapse(rows: Sequence[Row]) -> Figure:
-    """Shares of the oracle, of a router that collapsed, and of MILD. rows: of bench/results/why_mild.csv."""
-    here = [row for row in rows if tuple(row[key] for key in WHERE) == CELL]
-    drawn = [row for row in here if int(row["seed"]) in SEEDS]
-    bare, default = ([row for row in drawn if setting_of(row) == wanted] for wanted in (UNEQUAL, DEFAULT_MILD))
+def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
+    """Shares of the oracle, of a router that collapsed, and of MILD. rows: of bench/results/collapse.csv. default: MILD's runs of
+    paper_runs.csv."""
+    bare = [row for row in rows if CELL.items() <= row.items()]
     panels = [
         ("oracle", mean_shares(bare, "oracle"), None, GREEN),
         ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
         ("same network,\nposterior\ndecision", mean_shares(bare, "posterior_ratios"), mean_of(bare, "posterior"), BLUE),
-        ("mild_uniform:\none ρ for all", mean_shares(default, "ratios"), mean_of(default, "argmax"), BLUE),
+        ("mild:\nnearly equal ρ,\nargmax", mean_shares(default, "ratios"), mean_of(default, "test"), BLUE),
     ]
     picture = Figure(figsize=(8, 3.6), layout="constrained")
     for axes, (title, shares, loss, colour) in zip(picture.subplots(1, 4, sharey=True), panels, strict=True):
@@ -152,7 +148,7 @@ def collapse(rows: Sequence[Row]) -> Figure:
     picture.axes[0].set_ylabel("inputs sent to it (%)")
     note = (
         f"{title_of('svhn')}, setup III, five simulated experts, errors only, mean of {len(bare)} seeds,"
-        f" {int(bare[0]['n']):,} test images (bench/results/why_mild.csv)."
+        f" {int(bare[0]['n']):,} test images (bench/results/collapse.csv, paper_runs.csv)."
     )
     _note(picture, note)
     return picture
@@ -248,7 +244,7 @@ def draw(out: Path) -> list[Path]:
     with mpl.rc_context(STYLE):
         pictures = {
             "flow.svg": flow(read(RESULTS / "benchmarks.csv")),
-            "collapse.svg": collapse(read(RESULTS / "why_mild.csv")),
+            "collapse.svg": collapse(read(RESULTS / "collapse.csv"), paper_runs(method="mild", recipe="fast", **CELL)),
             "curve.svg": curve(read(CURVE_CSV)),
             "regions.svg": regions((1, 0.6, 0.3), 60),
         }

@@ -211,10 +211,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return dict(found)
 
 
-def setting_of(row: Row) -> tuple[str, ...]:
-    return tuple(row[key] for key in ("rewards", "shares", "total", "offset"))
-
-
 def mean_of(rows: Sequence[Row], column: str) -> float:
     return statistics.fmean(float(row[column]) for row in rows)
 

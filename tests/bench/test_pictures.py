@@ -18,7 +18,6 @@ PHOTOS = {"serve.png", "terminal.svg"}  # bench/serve_page.py, which takes a bro
 Bench = Callable[[str], ModuleType]
 
 SHARES = {"ratios": "0 1", "posterior_ratios": "0.75 0.25", "oracle": "0.75 0.25", "argmax": "0.9", "posterior": "0.1"}
-WHERE = {"dataset": "svhn", "setup": "III", "experts": "synthetic", "seed": "0", "cost": "error", "n": "1000"}
 
 
 def words(picture: Figure) -> str:
@@ -67,12 +66,9 @@ def test_flow_shows_the_measured_gains(bench: Bench) -> None:
 
 def test_collapse_shows_shares_and_losses(bench: Bench) -> None:
     pictures = bench("pictures")
-    names = ("rewards", "shares", "total", "offset")
-    rows = [
-        WHERE | SHARES | dict(zip(names, setting, strict=True)) | {"ratios": ratios, "argmax": loss}
-        for setting, ratios, loss in ((pictures.UNEQUAL, "0 1", "0.9"), (pictures.DEFAULT_MILD, "0.7 0.3", "0.2"))
-    ]
-    picture = pictures.collapse(rows)
+    bare = pictures.CELL | SHARES | {"n": "1000"}
+    mild = [{"ratios": "0.7 0.3", "test": "0.2"}]
+    picture = pictures.collapse([bare, bare | {"dataset": "cifar10", "argmax": "0.1"}], mild)
     heights = [[bar.get_height() for bar in axes.patches] for axes in picture.axes]
     assert heights == [[75, 25], [0, 100], [75, 25], [70, 30]]
     assert re.findall(r"deferral loss\n([\d.]+)", words(picture)) == ["0.900", "0.100", "0.200"]
