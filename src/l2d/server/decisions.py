@@ -71,10 +71,7 @@ def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]
 
 class Batcher:
     """Gathers concurrent requests into one forward pass in a thread of its own. A request that is alone never waits for others, and
-    if it is quick it does without the thread.
-
-    most: queries in one pass. observe: is told how many there were.
-    """
+    if it is quick it does without the thread. most: queries in one pass. observe: is told how many there were."""
 
     def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
         self.most, self.observe = most, observe
@@ -142,10 +139,7 @@ def draw_expert(
     preferred: str, by: str, experts: Sequence[str], explore: float, rng: random.Random
 ) -> tuple[str, str, float]:
     """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
-    and the propensity.
-
-    π(k) = explore/p + (1 − explore)·1[k is preferred]
-    """
+    and the propensity. π(k) = explore/p + (1 − explore)·1[k is preferred]"""
     expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
     share = explore / len(experts)
     return expert, drawn_by, share + (1 - explore if expert == preferred else 0.0)
