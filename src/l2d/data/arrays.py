@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from l2d.core.prices import UNKNOWN_UNIT, PriceUnit
+from l2d.core.replies import Replies
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,8 @@ SAMPLED = 10_000_000
 class Answers:
     """Outcomes of p experts on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data; NaN where an expert
     was not asked. If known: predictions int64 [n, p]; prices and latencies of each row [n, p], NaN where not known; propensities
-    [n, p], the chance of being asked where an expert was; and confounders [n, C], which may have decided who was asked."""
+    [n, p], the chance of being asked where an expert was; confounders [n, C], which may have decided who was asked; and replies,
+    what experts said."""
 
     errors: Tensor
     predictions: Tensor | None = None
@@ -31,6 +33,7 @@ class Answers:
     latencies: Tensor | None = None
     propensities: Tensor | None = None
     confounders: Tensor | None = None
+    replies: Replies | None = None
 
     def __getitem__(self, rows: Tensor | slice) -> Answers:
         return Answers(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
@@ -39,8 +42,12 @@ class Answers:
         """The rows of both."""
         import torch
 
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Answers(*(None if one is None or two is None else torch.cat([one, two]) for one, two in pairs))  # type: ignore[arg-type]
+        def joined(one: Any, two: Any) -> Any:
+            if one is None or two is None:
+                return None
+            return one.followed_by(two) if isinstance(one, Replies) else torch.cat([one, two])
+
+        return Answers(*map(joined, vars(self).values(), vars(other).values()))
 
 
 def with_kept_propensities(answers: Answers, *, others: bool, each_asked: bool) -> tuple[Answers, str]:
