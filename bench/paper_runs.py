@@ -29,6 +29,7 @@ RUNS = Results(
 )
 OURS = ("experts.cross_fit", "method.label_weight")  # keys of columns of their own
 ROWS = RUNS.file.with_suffix(".npz")
+LATER = ("plugin", "cost_regression", "label_regression")  # take other prices after training
 Arrays = dict[str, NDArray[np.uint8]]
 
 
@@ -103,6 +104,12 @@ def place(row: Row) -> str:
 
 def errors_place(row: Row) -> str:
     return "/".join(row[key] for key in ("dataset", "setup", "experts", "cross_fit", "seed")) + "/errors"
+
+
+def count(rows: Iterable[Row]) -> int:
+    """The number of runs. The rows of one run at several costs have the same time and commit."""
+    same = [key for key in KEYS.split() if key != "cost"] + ["steps_seconds", "commit"]
+    return len({tuple(row[key] for key in same) + (() if row["method"] in LATER else (row["cost"],)) for row in rows})
 
 
 def losses(rows: Iterable[Row], arrays: Mapping[str, NDArray[np.uint8]]) -> dict[int, float | Floats]:

@@ -26,7 +26,8 @@ def measured() -> list[Measured]:
         wanted, lambda row: tuple(row[key] for key in (*NAMES, "recipe"))
     ).items():
         shares = mean_columns([float(share) for share in row["ratios"].split()] for row in some)
-        found.append(Measured(tuple(names), recipe, paper_runs.losses(some, arrays), shares, oracle(some)))
+        tested = int(some[0]["n"])
+        found.append(Measured(tuple(names), recipe, paper_runs.losses(some, arrays), shares, oracle(some), tested))
     return found
 
 
@@ -60,5 +61,8 @@ def statements() -> str:
 def foot(rows: Sequence[Row]) -> str:
     """The runs of each recipe, and what made them."""
     by_recipe = records.grouped(rows, lambda row: row["recipe"])
-    runs = [f"recipe={name}: {len(some)} runs; {records.made(some)}" for name, some in sorted(by_recipe.items())]
+    runs = [
+        f"recipe={name}: {paper_runs.count(some)} runs; {records.made(some)}"
+        for name, some in sorted(by_recipe.items())
+    ]
     return f"`bench/verdicts.py`, from runs of `experiment=table1_error` and the other tables. {'. '.join(runs)}."

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.findings import findings_of, sentence
+from l2d.analysis.report.paper import PAPER
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells, with_tuned
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
 from l2d.analysis.report.verdict_page import verdicts_page
@@ -22,8 +23,8 @@ USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=va
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
 Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex. If runs are of the paper's
-experiments, also verdicts.md: each number of the paper beside ours. If l2d curve has drawn curves in FOLDER, tables.md
-has their AIQ, gains at a budget and savings."""
+experiments, also verdicts.md: each number of the paper beside ours. FOLDER/paper.csv may have another paper's numbers.
+If l2d curve has drawn curves in FOLDER, tables.md has their AIQ, gains at a budget and savings."""
 WORDS = """FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the cells of
 that sweep are shown (default: all finished runs)"""
 EXAMPLES = """examples:
@@ -92,15 +93,18 @@ def write_report(words: Sequence[str]) -> str:
     started = time.monotonic()
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
-    entries, findings, out = summarise(cells), findings_of(cells), folder / "report"
+    paper = own if (own := folder / PAPER.name).is_file() else PAPER
+    entries, findings, out = summarise(cells, paper), findings_of(cells), folder / "report"
     markdown = [markdown_findings(findings, titles()), markdown_tables(entries, titles()), markdown_curves(folder)]
     files = {
         out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), titles()),
         out / "tables.md": "\n".join(part for part in markdown if part),
         out / "tables.tex": latex_tables(entries, titles()),
     }
-    if measured := measured_in(cells):
-        files[out / "verdicts.md"] = f"# The paper's numbers and these runs\n\n{verdicts_page(measured, titles())}"
+    if measured := measured_in(cells, paper):
+        files[out / "verdicts.md"] = (
+            f"# The paper's numbers and these runs\n\n{verdicts_page(measured, titles(), paper)}"
+        )
     out.mkdir(exist_ok=True)
     for file, text in files.items():
         write_text(file, text)

@@ -1,5 +1,6 @@
 """Each number of the paper beside ours, and the verdicts: on the loss, the order of MILD and TDEF, the shares."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from l2d.analysis.report.verdicts import (
     verdicts,
 )
 from l2d.commands.report import write_report
+from l2d.utils.errors import L2DError
 
 NAMES = ("svhn", "III", "synthetic", "error", "mild")
 TITLES = {"dataset": {"svhn": "SVHN"}}
@@ -51,6 +53,24 @@ def ours(*losses: float, method: str = "mild", recipe: str = "paper", oracle: fl
 def test_the_rule_by_hand(losses: tuple[float, ...], std: float, oracle: float, word: str) -> None:
     one = PaperVerdict(PaperNumber("1", NAMES, 1.0, std), {"paper": ours(*losses, oracle=oracle)})
     assert one.word == word
+
+
+@pytest.mark.parametrize(
+    ("cost", "tested", "word"),
+    [
+        ("error", 0, "reproduced"),
+        ("error", 200, "undecided"),  # t(199) · √(.25/200) = 1.653 · .0354 = .0584, above the margin of .05
+        ("error", 300, "reproduced"),  # .0476
+        ("error_plus_cost", 300, "undecided"),  # the variance is .75/n at most: .0825
+        ("error_plus_cost", 900, "reproduced"),  # .0475
+    ],
+)
+def test_unknown_rows_have_their_largest_variance(cost: str, tested: int, word: str) -> None:
+    names = (*NAMES[:3], cost, "mild")
+    found = Measured(names, "paper", dict.fromkeys(range(3), 0.5), SHARES, (0.0, SHARES), tested)
+    assert PaperVerdict(PaperNumber("1", names, 0.5, 0.0), {"paper": found}).word == word
+    known = {seed: np.full(200, 0.5) for seed in range(3)}
+    assert PaperVerdict(PaperNumber("1", names, 0.5, 0.0), {"paper": replace(found, losses=known)}).word == "reproduced"
 
 
 def test_only_the_papers_recipe_is_judged_and_the_most_seeds_count() -> None:
@@ -134,6 +154,7 @@ def test_the_page_counts_and_has_every_cell() -> None:
         assert words in lines[0]
     assert "same order in 1," in lines[2]
     assert "0.1 of 1" in lines[2]
+    assert lines[2].endswith("All of these intervals cover seeds only.")
     [cell] = [line for line in lines if line.startswith("| SVHN III synthetic | error | 0.0684")]
     assert "| 0.0353 ± 0.0000 reproduced |" in cell
     assert "-0.0200 [-0.0200, -0.0200]" in cell
@@ -175,3 +196,35 @@ def test_a_report_has_the_page_if_a_run_is_the_papers(tmp_path: Path) -> None:
     assert not (tmp_path / "report" / "verdicts.md").exists()
     write_run(tmp_path, "svhn/I/synthetic/error/mild/aaaa", 0, 0.1)
     assert str(tmp_path / "report" / "verdicts.md") in write_report([str(tmp_path)])
+
+
+def test_a_report_beside_another_papers_numbers(tmp_path: Path) -> None:
+    write_run(tmp_path, "digits/I/synthetic/error/mild/aaaa", 0, 0.3)
+    head, row = (
+        "table,experts,cost,setup,dataset,method,mean,std,ratios",
+        "1,synthetic,error,I,digits,mild,0.2500,0.0100,",
+    )
+    (tmp_path / "paper.csv").write_text(f"{head}\n{row}60 30 10\n")
+    write_report([str(tmp_path)])
+    page = (tmp_path / "report" / "verdicts.md").read_text(encoding="utf-8")
+    assert "prints 1 deferral loss" in page
+    assert "| 0.2500 ± 0.0100 |" in page
+    assert "| 60.0 30.0 10.0 | 50.0 30.0 20.0 | fast | 10.0% |" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("table,experts\n", "no column dataset, setup, cost"),
+        ("{head}\n{row}90 10\n", "2 shares, but the runs have 3 experts"),
+    ],
+)
+def test_faults_of_a_papers_numbers(tmp_path: Path, text: str, message: str) -> None:
+    write_run(tmp_path, "digits/I/synthetic/error/mild/aaaa", 0, 0.3)
+    head, row = (
+        "table,experts,cost,setup,dataset,method,mean,std,ratios",
+        "1,synthetic,error,I,digits,mild,0.2500,0.0100,",
+    )
+    (tmp_path / "paper.csv").write_text(text.format(head=head, row=row))
+    with pytest.raises(L2DError, match=message):
+        write_report([str(tmp_path)])

@@ -3,10 +3,11 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from l2d.analysis.report.averages import mean_metrics, mean_scores, paired_interval
-from l2d.analysis.report.paper import BLOCK, PaperNumber, paper_results, papers_recipes
+from l2d.analysis.report.paper import BLOCK, PAPER, PaperNumber, paper_results, papers_recipes
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 
@@ -92,12 +93,12 @@ def guard_acts(cells: Sequence[FinishedCell]) -> bool:
     return any(run.guarded.changes_decisions for cell in cells for run in cell.runs.values())
 
 
-def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
-    """One entry per cell and per baseline of a block, in the order of the tables."""
-    labels, entries = method_labels(cells), list[Entry]()
-    wanted = [cell for cell in cells if cell.names[:5] in paper_results() and not cell.tuned]
+def summarise(cells: Sequence[FinishedCell], file: Path = PAPER) -> list[Entry]:
+    """One entry per cell and per baseline of a block, in the order of the tables. file: the paper's numbers."""
+    labels, entries, printed = method_labels(cells), list[Entry](), paper_results(file)
+    wanted = [cell for cell in cells if cell.names[:5] in printed and not cell.tuned]
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    papers = {cell: paper_results()[cell.names[:5]] for cell, recipe in zip(wanted, recipes, strict=True) if recipe}
+    papers = {cell: printed[cell.names[:5]] for cell, recipe in zip(wanted, recipes, strict=True) if recipe}
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
         entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels, papers) for cell in members]
@@ -142,7 +143,7 @@ def router_entry(
     entry |= mean_metrics(list(cell.runs.values()))
     if not guard_acts(members):
         entry["guarded"] = None
-    if paper:
+    if paper and paper.std:
         entry["off_by_std"] = (entry["mean"] - paper.mean) / paper.std
     if reference := reference_of(cell, members):
         entry["reference"] = REFERENCE if is_papers_tdef(reference) else labels[reference]

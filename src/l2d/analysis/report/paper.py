@@ -1,4 +1,4 @@
-"""The paper's own numbers (paper.csv), and the runs that are its experiments: its numbers are shown beside these only."""
+"""A paper's numbers (by default paper.csv), and the runs that are its experiments: its numbers are shown beside these only."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,11 @@ from typing import Any
 from l2d.config import check, compose, groups
 from l2d.config.identity import settings_of
 from l2d.runs.cells import compose_all
+from l2d.utils.errors import L2DError
 
 BLOCK = ("dataset", "setup", "experts", "cost")  # methods are compared within a block
+PAPER = Path(__file__).with_name("paper.csv")
+COLUMNS = ("table", *BLOCK, "method", "mean", "std", "ratios")
 Names = tuple[str, ...]  # dataset, setup, experts, cost, method
 # The experiment of conf/experiment/ for each kind of experts and cost of the paper's tables.
 TABLES = {
@@ -38,9 +41,12 @@ class PaperNumber:
 
 
 @cache
-def paper_numbers() -> tuple[PaperNumber, ...]:
+def paper_numbers(file: Path = PAPER) -> tuple[PaperNumber, ...]:
     """Every printed mean, in the paper's order."""
-    with Path(__file__).with_name("paper.csv").open(newline="", encoding="utf-8") as lines:
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = csv.DictReader(lines)
+        if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+            raise L2DError(f"{file}: no column {', '.join(missing)}; expected {','.join(COLUMNS)}")
         return tuple(
             PaperNumber(
                 row["table"],
@@ -49,22 +55,22 @@ def paper_numbers() -> tuple[PaperNumber, ...]:
                 float(row["std"]),
                 tuple(float(share) / 100 for share in row["ratios"].split()),
             )
-            for row in csv.DictReader(lines)
+            for row in rows
             if row["mean"]
         )
 
 
-def paper_blocks() -> set[tuple[str, ...]]:
+def paper_blocks(file: Path = PAPER) -> set[tuple[str, ...]]:
     """The (dataset, setup, experts, cost) with numbers in the paper. Those with trained experts are also run with synthetic ones:
     Table 4 cannot have been made with trained ones, so it is tried both ways."""
-    printed = {number.names[:4] for number in paper_numbers()}
+    printed = {number.names[:4] for number in paper_numbers(file)}
     return printed | {(*names[:2], "synthetic", names[3]) for names in printed if names[2] == "trained"}
 
 
 @cache
-def paper_results() -> dict[Names, PaperNumber]:
+def paper_results(file: Path = PAPER) -> dict[Names, PaperNumber]:
     """The numbers of Tables 1 to 4. The first table to give a cell counts."""
-    return {number.names: number for number in reversed(paper_numbers()) if number.table.isdigit()}
+    return {number.names: number for number in reversed(paper_numbers(file)) if number.table.isdigit()}
 
 
 def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
