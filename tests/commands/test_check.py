@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.sets.test_confounded import log
 from tests.data.sets.test_table import GOOD, Captured, Cells, write
 
 from l2d.assembly.make import make_dataset
@@ -113,6 +114,42 @@ def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) ->
     roles, words, _ = checked(write(tmp_path, cells), capsys)
     assert roles == {"prompt": "text", "gpt-4": "correct_gpt-4", "yi": "correct_yi"}
     assert table_of(words).expert_names(Path()) == ["gpt-4", "yi"]
+
+
+def test_a_column_of_scores_per_expert(tmp_path: Path, capsys: Captured) -> None:
+    """Shares, not right or wrong, and beside them a column of few words that could be the expert of a log."""
+    cells: Cells = {
+        "Prompt Text": [f"{QUERIES[i % 4]} {i}" for i in range(20)],
+        "Sprache": ["de", "en"] * 10,
+        **{
+            f"Score {name}": [0.1 * (i % k) if i % 7 else None for i in range(20)]
+            for name, k in (("a 7b", 3), ("b", 8))
+        },
+    }
+    roles, words, _ = checked(write(tmp_path, cells, "t.parquet"), capsys)
+    assert len(roles) == 3  # by their first words
+    assert table_of(words).expert_names(Path()) == ["Score a 7b", "Score b"]
+
+
+def test_most_of_its_cells_say_what_a_column_is(tmp_path: Path, capsys: Captured) -> None:
+    """Two outcomes that are no grade are a fault of these cells. A log of one expert has an expert; prices may have commas."""
+    cells = messy()
+    cells["Ergebnis"] = [["fail", "pass"][i % 2] for i in range(58)] + ["error"] * 2
+    cells["Kosten"] = [f"0,{i + 1:04} USD" for i in range(60)]
+    del cells["thumbs"], cells["usd"]
+    roles, _, said = checked(write(tmp_path, cells), capsys, status=1)
+    assert (roles["Ergebnis"], roles["Kosten"]) == ("correct", "price")
+    assert "2 of 60 rows: 59, 60" in said
+    roles, _, said = checked(write(tmp_path, {**messy(), "model_used": ["one"] * 60}), capsys, status=1)
+    assert roles["model_used"] == "expert"
+    assert "only one expert" in said
+
+
+def test_a_column_that_tells_who_was_asked_is_named(tmp_path: Path, capsys: Captured) -> None:
+    said = checked(write(tmp_path, log()), capsys)[2]
+    assert "'dataset.confounders=[tenant]'" in said
+    for cells, key in ((log(propensity=[0.5] * 300), "dataset.text=query"), (log(), "dataset.confounders=[tenant]")):
+        assert "WARNING" not in checked(write(tmp_path, cells), capsys, key)[2]
 
 
 def test_no_table_at_all(tmp_path: Path, capsys: Captured) -> None:

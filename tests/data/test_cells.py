@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from l2d.data.cells import NOTHING, cell_amount, missing
+from l2d.data.cells import NOTHING, amounts, cell_amount, missing
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 
@@ -32,6 +32,7 @@ from l2d.utils.errors import L2DError
             ("US$ 3", 3.0),
             ("$1,204.50", 1204.5),
             ("2$", 2.0),
+            ("0.5 ct", 0.005),
             ("-$1", math.nan),
         ),
         *(
@@ -48,6 +49,17 @@ from l2d.utils.errors import L2DError
 )
 def test_amounts_are_dollars_seconds_or_shares(cell: object, value: float) -> None:
     assert cell_amount(cell) == pytest.approx(value, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["0,0021 USD", "$1.5", "1,204", 2, "0,3 ct"], [0.0021, 1.5, 1.204, 2, 0.003]),
+        (["1,204", "10,500", "2.5"], [1204, 10500, 2.5]),
+    ],
+)
+def test_one_decimal_comma_tells_what_all_commas_of_a_column_are(cells: list[object], values: list[float]) -> None:
+    assert amounts(cells) == pytest.approx(values)
 
 
 def test_a_plain_number_has_the_unit_of_its_column() -> None:

@@ -89,6 +89,19 @@ def test_cells_of_a_csv(tmp_path: Path) -> None:
     assert missing(pa.chunked_array([["NaN", " nan ", "", "x", None]])).tolist() == [True, True, True, False, True]
 
 
+@pytest.mark.parametrize(("mark", "numbers"), [(";", [1.5, -2.0]), ("\t", ["1,5", "-2"])])
+def test_other_marks_between_cells(mark: str, numbers: list[object], tmp_path: Path) -> None:
+    """As programs of countries with a decimal comma write a CSV: a byte order mark, commas in texts, empty cells."""
+    rows = [["x", "name", "id"], ["1,5", "a, b", "007"], ["-2", "", "1,2"]]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(mark.join(row) for row in rows), encoding="utf-8-sig")
+    sheet = read_sheet(path, ["id"])
+    assert read_header(path).names == sheet.names == ["x", "name", "id"]
+    assert {name: cells.to_pylist() for name, cells in sheet.columns.items()} == {
+        "x": numbers, "name": ["a, b", ""], "id": ["007", "1,2"],
+    }  # fmt: skip
+
+
 def test_words() -> None:
     cells = (3, 3.0, " 3.0 ", True, "a b ", 0.5, "1_000", "no")
     assert [cell_word(cell) for cell in cells] == ["3", "3", "3", "1", "a b", "0.5", "1_000", "no"]

@@ -23,7 +23,7 @@ from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
 from l2d.lightning.threads import one_thread_if_small
-from l2d.logs.model import completed, fit_log_model
+from l2d.logs.model import fit_log_model
 from l2d.methods.method import Evidence
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed, stream
@@ -184,7 +184,7 @@ def complete(costed: CostedSplits, panel: Panel, division: Division) -> CostedSp
         validation, test = model.judged(costed.validation), model.judged(costed.test)
     robust = doubly_robust(train.costs, model.own)
     if not division.from_logs or panel.confounded:
-        train = replace(train, costs=completed(train.costs, model.own, division.missing))
+        train = model.completed(train, division.missing, division.prices_later)
     source: Propensities = "estimated" if train.answers.propensities is None else "given"
     price_weights = model.prices if division.sampling == "none" and train.answers.confounders is None else None
     return CostedSplits(train, validation, test, costed.prices, source, robust, price_weights)

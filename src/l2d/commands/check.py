@@ -7,13 +7,17 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from l2d.commands.import_outcomes import given_to_hydra
 from l2d.config import Component, check, compose
+from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
-from l2d.data.sets.long_log import EXPERT
+from l2d.data.sets.long_log import AFTER, EXPERT
 from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names
-from l2d.data.sets.table_columns import KEYS
+from l2d.data.sets.table_columns import IDS, KEYS
 from l2d.data.sets.table_columns import ROLES as RENAMED
+from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
@@ -85,15 +89,22 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
         print("or, if each expert has a column: dataset.experts=[COLUMN, COLUMN]")
         return False
     found = missing_keys(sheet, roles, named) | ({"experts": alike} if alike else {})
-    seen, faults = read(replace(dataset, arguments={**named, **found}), path)
+    rows, faults = read(replace(dataset, arguments={**named, **found}), path)
     kind = "a table with a row per query" if own else "a log with a row per answer"
     print(f"{path}: {kind}; {counted(len(sheet), 'row')}\n")
-    named_so = dict.fromkeys(seen, "feature") | dict.fromkeys(named["confounders"] or [], "confounder")
-    tell_roles(sheet.names, kinds, guesses, own | named_so)
+    named_so = dict.fromkeys(rows.seen.features if rows else (), "feature") | dict.fromkeys(
+        named["confounders"] or [], "confounder"
+    )
+    unused = tell_roles(sheet.names, kinds, guesses, own | named_so)
     for names in found.get("merge", []):
         apart = f"without dataset.merge they are {len(names)} experts"
         print(f"nearly equal names of experts: {listed(names)}; the command makes them one ({apart})")
     print("".join(f"\nfault {number}: {text}" for number, text in enumerate(faults, start=1)) or "\nno faults")
+    if rows and rows.amounts and not faults and "propensities" not in rows.amounts:
+        free = [name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name)]
+        asked = ~np.isnan(rows.amounts["errors"])
+        if told := warning(rows.sheet, free, asked, [expert.name for expert in rows.experts]):
+            print(f"\n{told}")
     priced = "price" in roles or any(role.startswith(MONEY) for role in own.values())
     losses = any(role.startswith("loss") for role in (*roles, *own.values()))
     tell_command(path, keys, found, ["cost=columns"] * priced + ["cost.error_price=1"] * (priced and not losses))
@@ -117,19 +128,21 @@ def columns_of_experts(names: Sequence[str], experts: Sequence[str], outcome: st
     return begun | own if len(outcomes) > 1 or len(own) > 1 else {}
 
 
-def tell_roles(names: Sequence[str], kinds: Kinds, guesses: Sequence[Guess], own: Mapping[str, str]) -> None:
-    """A line for each column, and what is not sure."""
+def tell_roles(names: Sequence[str], kinds: Kinds, guesses: Sequence[Guess], own: Mapping[str, str]) -> list[str]:
+    """A line for each column, and what is not sure. Return the columns that are not used."""
     found = {guess.column: (guess.role, guess.why) for guess in guesses}
     found |= {name: (role, "") for name, role in own.items()}
     for name, kind in kinds.items():
         told = kind.get("few", kind.get("amounts"))
-        found.setdefault(name, ("not used", f"{told}; dataset.features or confounders can name it" if told else ""))
+        use = f"{told}; dataset.features or confounders can name it" if told else ", ".join(kind.values())
+        found.setdefault(name, ("not used", use))
     widths = [max(map(len, column)) for column in (found, [role for role, _ in found.values()])]
     for name, (role, why) in ((name, found[name]) for name in names):
         print(f"  {name:<{widths[0]}}  {role:<{widths[1]}}  {why}".rstrip())
     for guess in (guess for guess in guesses if guess.others):
         other = f"dataset.columns={{{guess.role}: {guess.others[0]}}}"
         print(f"not sure: {guess.role} may be {listed(guess.others)}: {other}")
+    return [name for name, (role, _) in found.items() if role == "not used"]
 
 
 def missing_keys(sheet: Sheet, roles: Mapping[str, str], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,16 +164,16 @@ def as_override(value: Any) -> str:
     return given_to_hydra(str(value))
 
 
-def read(dataset: Component, path: Path) -> tuple[Sequence[str], list[str]]:
-    """The features, and all that training would refuse. Notes go to stderr, as in training."""
+def read(dataset: Component, path: Path) -> tuple[TableRows | None, list[str]]:
+    """What training would read, and all that it would refuse. Notes go to stderr, as in training."""
     from l2d.assembly.make import blaming, make
 
     faults: dict[tuple[str, str], str] = {}
     try:
         with blaming(dataset):
-            return make(dataset).read(Path(), faults).seen.features, [*faults.values()]
+            return make(dataset).read(Path(), faults), [*faults.values()]
     except L2DError as error:
-        return (), [*faults.values(), str(error).removeprefix(f"{path}: ")]
+        return None, [*faults.values(), str(error).removeprefix(f"{path}: ")]
 
 
 def path_key(path: Path) -> str:

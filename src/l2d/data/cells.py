@@ -1,6 +1,7 @@
 """Cells of a sheet as numbers, words and times."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,9 +24,11 @@ YES_NO = {
     **dict.fromkeys(("no", "n", "down", "thumbs down", "👎", "fail", "failed", "wrong", "incorrect", "bad"), 0.0),
 }
 SKIN = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")  # tones of emojis
-UNITS = {"$": 1.0, "us$": 1.0, "usd": 1.0, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0}  # to dollars and seconds
+UNITS = {"$": 1, "us$": 1, "usd": 1, "ct": 0.01, "ms": 1e-3, "s": 1, "sec": 1, "min": 60}  # to dollars and seconds
+DOLLARS = re.compile(r"\$|usd|\d *ct$", re.IGNORECASE)
 NUMBER = r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
-AMOUNT = re.compile(rf"(us\$|usd|\$)?\s*({NUMBER})\s*(us\$|usd|\$|ms|s|sec|min)?")
+AMOUNT = re.compile(rf"(us\$|usd|\$)?\s*({NUMBER})\s*(us\$|usd|\$|ct|ms|s|sec|min)?")
+DECIMAL = re.compile(r"\D{0,4}0,\d")  # 0,0021 has no comma between thousands
 WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 
@@ -69,9 +72,16 @@ def cell_amount(cell: object, plain: float = 1.0) -> float:
     return float(match[2].replace(",", "")) * (UNITS[unit] if unit else plain)
 
 
+def amounts(cells: Sequence[object], plain: float = 1.0) -> list[float]:
+    """The amounts in a column's cells. If one of them has a decimal comma, all commas are."""
+    if any(DECIMAL.match(cell) for cell in cells if isinstance(cell, str)):
+        cells = [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
+    return [cell_amount(cell, plain) for cell in cells]
+
+
 def says_dollars(cells: Any) -> bool:
-    """True if some cell has the sign or the name of the currency."""
-    return str(cells.type) in TEXT and any(re.search(r"\$|usd", str(cell), re.IGNORECASE) for cell in cells.to_pylist())
+    """True if some cell has the sign or the name of the currency, or of its cents."""
+    return str(cells.type) in TEXT and any(DOLLARS.search(str(cell)) for cell in cells.to_pylist())
 
 
 def cell_word(cell: object) -> str:

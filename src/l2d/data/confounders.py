@@ -64,3 +64,17 @@ def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[s
             own = (table * (table - 1) / np.maximum(rows - 1, 1)).sum() / n
             found[column] = (float(own), float((total * (total - 1)).sum() / (n - 1) / n))
     return found
+
+
+def warning(sheet: Sheet, columns: Sequence[str], asked: np.ndarray, experts: Sequence[str]) -> str:
+    """Name the unused columns that tell who was asked: if they also tell how hard a query is, all estimates are wrong. Not those
+    of an expert, such as chars_NAME."""
+    own = tuple(f"_{expert}" for expert in experts)
+    found = tells_who(sheet, [name for name in columns if name in sheet.columns and not name.endswith(own)], asked)
+    names = sorted(found, key=lambda name: found[name], reverse=True)
+    if not names:
+        return ""
+    chance, without = found[names[0]]
+    told = f"{names[0]} tells who was asked: {chance:.0%} of the time, {without:.0%} without it"
+    key = f"'dataset.confounders=[{', '.join(names)}]' (docs/your_table.md#logs)"
+    return f"WARNING: {told}. Name the columns that were known before: {key}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from l2d.data.cells import NOTHING, TEXT, cell_amount, cell_word, floats, missing, seconds_of
+from l2d.data.cells import NOTHING, TEXT, amounts, cell_word, floats, missing, seconds_of
 from l2d.data.sheet_files import read_names, read_table, whole_characters
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
@@ -91,7 +91,7 @@ class Sheet:
         cells = self.columns[column] if gaps else self._filled(column)
         values = floats(cells) * plain
         unread = np.isnan(values) & np.asarray(cells.is_valid())
-        values[unread] = [cell_amount(cell, plain) for cell in cells.filter(pa.array(unread)).to_pylist()]
+        values[unread] = amounts(cells.filter(pa.array(unread)).to_pylist(), plain)
         known = "not a number, an amount ($0.02, 1.2 s), or a word such as yes, no, up, down"
         self.refuse(column, known, np.isnan(values) & ~missing(cells))
         self.refuse(column, "not finite", np.isinf(values))
@@ -149,7 +149,7 @@ class Sheet:
         if str(cells.type) not in TEXT:
             return False
         filled = [cell for cell, empty in zip(cells.to_pylist(), missing(cells, NOTHING), strict=True) if not empty]
-        return 2 * sum(np.isnan(cell_amount(cell)) for cell in filled) > len(filled)
+        return 2 * int(np.isnan(amounts(filled)).sum()) > len(filled)
 
     def is_prose(self, column: str) -> bool:
         """True if it is a column of text: most cells differ and have several words."""

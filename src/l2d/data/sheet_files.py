@@ -3,13 +3,14 @@
 import csv
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
 
-OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
+MARKS = (",", ";", "\t", "|")  # between cells
 
 
 def read_table(path: Path, texts: Sequence[str]) -> Any:
@@ -37,7 +38,7 @@ def read_names(path: Path) -> list[str]:
             names = parquet.read_schema(path).names
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
-                names = next(csv.reader(lines), [])
+                names = next(csv.reader(lines, delimiter=mark_of(path)), [])
     except ValueError as error:  # pyarrow's errors are ValueErrors too
         raise _unreadable(path, error) from error
     check_names(path, names)
@@ -53,25 +54,36 @@ def check_names(path: Path, names: list[str]) -> None:
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")
     if odd := [repr(name) for name in names if not name or name != name.strip()]:
         raise L2DError(f"{path}: column {listed(odd)}: no name, or spaces around it; pandas: to_csv(index=False)")
-    if len(names) == 1 and (other := next((mark for mark in OTHER_MARKS if mark in names[0]), None)):
-        raise L2DError(f"{path}: one column, {names[0][:40]!r}; a CSV has commas between its cells, not {other!r}")
+
+
+def mark_of(path: Path) -> str:
+    """What stands between the cells of a CSV: the first of MARKS that its header has."""
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
+        head = lines.readline()
+    return next((mark for mark in MARKS if mark in head), MARKS[0])
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     content = path.read_bytes()
     _decoded(path, content)
-    read_names(path)  # refuses semicolons before a comma in some cell does
-    return arrow_csv.read_csv(
+    mark = mark_of(path)
+    table = arrow_csv.read_csv(
         pa.BufferReader(content),
         # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
         read_options=arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        parse_options=arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True),
         # n/a and the like are no nulls: a message should show them.
         convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""]),
     )
+    for place, name in enumerate(table.column_names if mark == ";" else ()):
+        with suppress(pa.ArrowException):  # no column of numbers, or one already
+            if name not in texts:  # 0,5: a comma stands in numbers
+                table = table.set_column(place, name, pc.replace_substring(table[place], ",", ".").cast(pa.float64()))
+    return table
 
 
 def _decoded(path: Path, content: bytes) -> str:

@@ -33,7 +33,7 @@ class LogModel:
 
     mean, std: of the inputs [F]. costs, prices [F + C + 1, p]: coefficients; prices is None if rows have none of their own. chances
     [F + C + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. own: for the training rows,
-    each by a model that did not see the row.
+    each by a model that did not see the row; own_prices [n, p] likewise.
     """
 
     mean: Tensor
@@ -42,6 +42,15 @@ class LogModel:
     prices: Tensor | None
     chances: Tensor | None
     own: Logged
+    own_prices: Tensor | None = None
+
+    def completed(self, train: Split, missing: str, prices_later: bool) -> Split:
+        """The training rows with all costs. If prices are added later, errors and prices are completed on their own."""
+        if self.own_prices is None or not prices_later:
+            return replace(train, costs=completed(train.costs, self.own, missing))
+        own = replace(self.own, expected=self.own.expected - self.own_prices)
+        prices = completed(train.prices, replace(own, expected=self.own_prices), "direct")
+        return replace(train, costs=completed(train.costs - train.prices, own, missing) + prices, prices=prices)
 
     def judged(self, split: Split) -> Split:
         """Rows that the model did not see, with doubly robust costs and prices."""
@@ -68,9 +77,10 @@ def fit_log_model(train: Split, names: Sequence[str]) -> LogModel:
     points, inputs = points_of(train, mean, std)
     p, by_row = len(names), train.prices.ndim == 2
     coefficients, expected = fit_crossed(points, torch.cat([train.costs, *([train.prices] if by_row else [])], dim=1))
+    prices, own_prices = (coefficients[:, p:], expected[:, p:]) if by_row else (None, None)
     chances, odds = (None, None) if known_chances(train) else fit_chances(points, asked, inputs)
     own = logged_of(train, expected[:, :p], odds)
-    return LogModel(mean, std, coefficients[:, :p], coefficients[:, p:] if by_row else None, chances, own)
+    return LogModel(mean, std, coefficients[:, :p], prices, chances, own, own_prices)
 
 
 def points_of(split: Split, mean: Tensor, std: Tensor) -> tuple[Tensor, int]:

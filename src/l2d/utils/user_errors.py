@@ -92,7 +92,7 @@ def one_line(error: BaseException) -> str:
         return f"{cause.full_key}: {unknown('key', str(cause.key), map(str, beside or ()))}"
     if isinstance(error, OverrideParseException):
         key, equals, _ = error.override.partition("=")
-        quoted = f"""'{key}="VALUE"'; in a mapping, put a backslash before ( ) and ="""
+        quoted = f"""'{key}="VALUE"', in a list '{key}=["A","B"]'; in a mapping, put a backslash before ( ) and ="""
         return f"{error.override}: {f'Hydra cannot read this value; write {quoted}' if equals else 'must be KEY=VALUE'}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"

@@ -1,15 +1,19 @@
 """A log whose column decided who was asked: what is read, warned of and refused."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from tests.data.sets.test_table import Captured, load, panel_of, write
 from tests.running import assembled
 
 from l2d.config import compose
+from l2d.data.confounders import warning
+from l2d.data.sheet import Sheet
 from l2d.data.text.encoders import Hashed
 from l2d.utils.errors import ParameterError
 
@@ -71,22 +75,38 @@ def test_features_beside_a_text_do_not_drown(tmp_path: Path) -> None:
     assert alone.train.confounders is None
 
 
+def test_columns_that_tell_who_was_asked_in_one_warning() -> None:
+    """The one that tells most comes first; a column of an expert's answer is none of them."""
+    rng, asked = np.random.default_rng(0), np.repeat([[True, False], [False, True]], 200, axis=0)
+    who = asked[:, 0].astype(int)
+    noisy = np.where(rng.random(400) < 0.2, 1 - who, who)
+    sheet = Sheet(Path("t.csv"), {"noisy": pa.array(noisy), "who": pa.array(who), "chars_big": pa.array(who)})
+    told = warning(sheet, sheet.names, asked, ["big", "small"])
+    assert "'dataset.confounders=[who, noisy]'" in told
+    assert warning(sheet, ["chars_big"], asked, ["big", "small"]) == ""
+
+
 @pytest.mark.slow
-def test_estimates_and_training_costs_with_and_without_the_confounder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prices", [(), ("cost=columns",)])
+def test_estimates_and_training_costs_with_and_without_the_confounder(prices: Sequence[str], tmp_path: Path) -> None:
     """Both experts are wrong on 40 % of the queries. Without the tenant big seems worse by far. With it, a method that learns from
-    logs gets all costs, and these do not say so."""
+    logs gets all costs, and these do not say so; nor do they if prices, which such a method adds later, differ between rows."""
+    price = np.random.default_rng(1).uniform(0, 0.1, 2_000).tolist()
     given = [
         "dataset=table",
-        f"dataset.path={write(tmp_path, log(2_000))}",
+        *prices,
+        f"dataset.path={write(tmp_path, log(2_000, **({'price': price} if prices else {})))}",
         "dataset.features=[length]",
         f"runs_dir={tmp_path}",
     ]
     found = {}
     for confounders in ("null", "[tenant]"):
         splits = assembled(compose([*given, "method=linear", f"dataset.confounders={confounders}"]))
-        found[confounders] = splits.test.costs.mean(dim=0), splits.train.costs.nanmean(dim=0)
+        known = splits.test.costs - (splits.test.prices if prices else 0)
+        found[confounders] = known.mean(dim=0), splits.train.costs.nanmean(dim=0)
     big, small = (0, 1) if splits.panel.names[0] == "big" else (1, 0)
     for costs in found["null"]:
         assert costs[big] - costs[small] > 0.3
     for costs in found["[tenant]"]:
         torch.testing.assert_close(costs, torch.full((2,), 0.4, dtype=torch.float64), atol=0.08, rtol=0)
+    assert splits.train.costs.isfinite().all()

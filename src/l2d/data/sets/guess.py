@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from l2d.data.cells import NOTHING, TEXT, TRUTH, YES_NO, cell_amount, cell_word, missing, says_dollars, seconds_of
+from l2d.data.cells import NOTHING, TEXT, TRUTH, YES_NO, amounts, cell_word, missing, says_dollars, seconds_of
 from l2d.data.sets.outcomes import OUTCOMES
 from l2d.data.sheet import Sheet
 
+GRADES = {"0", "1", *YES_NO, *TRUTH}
+MOSTLY = 0.9  # of the cells that are not empty
 FEW = 100  # different words at most, each on five rows on average
 EPOCH = 1e9  # seconds since 1970: 2001 and later
 # Ids of these say nothing about the query.
@@ -20,10 +22,10 @@ ROLES = {
     "id": ("id uuid guid", "many", ""),
     "time": ("time ts timestamp date datetime created when", "times epoch", "times"),
     "text": ("text query prompt question input message content instruction request", "prose", "prose"),
-    "expert": ("expert model llm engine agent worker annotator assistant deployment backend", "few", "few"),
+    "expert": ("expert model llm engine agent worker annotator assistant deployment backend", "few one", "few"),
     "correct": (
         "correct thumbs feedback rating grade success passed ok accepted resolved score helpful outcome result verdict",
-        "graded share",
+        "graded share nothing",
         "graded",
     ),
     "loss": ("loss", "amounts", ""),
@@ -53,24 +55,25 @@ def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
     cells = sheet.columns[name]
     filled = [cell for cell, gap in zip(cells.to_pylist(), missing(cells, NOTHING), strict=True) if not gap]
     if not filled:
-        return {}
+        return {"nothing": "empty"}
     different = {str(cell).strip() for cell in filled}
-    amounts = np.array([cell_amount(cell) for cell in filled])
-    words = str(cells.type) in TEXT and float(np.isnan(amounts).mean()) > 0.5
+    values = np.array(amounts(filled))
+    words = str(cells.type) in TEXT and float(np.isnan(values).mean()) > 0.5
     timed = str(cells.type).startswith(("timestamp", "date"))
     timed |= words and float(np.mean([np.isfinite(seconds_of(str(cell))) for cell in filled])) > 0.5
     few = words and not timed and 1 < len(different) <= min(FEW, len(filled) / 5)
     long = words and float(np.mean([len(str(cell).split()) > 2 for cell in filled])) > 0.5
-    graded = {cell_word(cell).lower() for cell in filled} <= {"0", "1", *YES_NO, *TRUTH} and len(different) > 1
+    graded = len(different) > 1 and np.mean([cell_word(cell).lower() in GRADES for cell in filled]) > MOSTLY
 
     def mostly(low: float, high: float) -> bool:
-        return float(((amounts >= low) & (amounts <= high)).mean()) > 0.9
+        return float(((values >= low) & (values <= high)).mean()) > MOSTLY
 
     found = {
         "times": (timed, "times"),
         "epoch": (mostly(EPOCH, np.inf), "seconds since 1970"),
         "prose": (long and not few, "texts of several words"),
         "few": (few and not graded, f"{len(different)} different words"),
+        "one": (len(different) == 1, "one value"),
         "whole": (few and not graded and len(filled) == len(cells), f"{len(different)} different words"),
         "graded": (graded, "right or wrong"),
         "share": (mostly(0, 1), "from 0 to 1"),
@@ -82,10 +85,13 @@ def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
 
 
 def experts_by_value(kinds: Kinds) -> list[str]:
-    """Columns of right and wrong, if there are several and no column is called expert or the like: each is an expert's."""
-    graded = [name for name in kinds if "graded" in kinds[name] and not fit(name, kinds[name], "correct")[0] > 1]
-    logged = any(fit(name, kinds[name], "expert")[0] > 1 for name in kinds)
-    return graded if len(graded) > 1 and not logged else []
+    """Columns of grades or scores by their names, else of right and wrong by their values, if there are several and no column is
+    called expert or the like: each is an expert's."""
+    if any(fit(name, kinds[name], "expert")[0] > 1 for name in kinds):
+        return []
+    scored = [name for name in kinds if fit(name, kinds[name], "correct")[0] > 1]
+    graded = [name for name in kinds if "graded" in kinds[name] and name not in scored]
+    return next((found for found in (scored, graded) if len(found) > 1), [])
 
 
 def guess_roles(kinds: Kinds, given: Mapping[str, str], wanted: Sequence[str]) -> list[Guess]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
-from l2d.data.confounders import encoded, tells_who
+from l2d.data.confounders import encoded, warning
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
@@ -147,7 +147,9 @@ class Table(DatasetBase):
             _note_drift(sheet, panel.train.errors, train, test, experts)
         unused = note_columns(sheet, experts, named, read.roles, list(seen.features))
         if panel is not None and panel.train.propensities is None:
-            _warn_of_confounders(sheet, unused, panel.train.errors)
+            asked = (~panel.train.errors.isnan()).numpy()
+            if told := warning(sheet, unused, asked, panel.names):
+                sheet.note(told)
         undivided = Arrays(
             inputs,
             labels,
@@ -222,13 +224,6 @@ def _panel(read: TableRows, inputs: Tensor, named: Named) -> Panel | None:
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     names, told = tuple(expert.name for expert in experts), bool(named.confounders)
     return Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
-
-
-def _warn_of_confounders(sheet: Sheet, columns: list[str], errors: Tensor) -> None:
-    """Name the unused columns that tell who was asked: if they also tell how hard a query is, all estimates are wrong."""
-    for name, (chance, without) in tells_who(sheet, columns, (~errors.isnan()).numpy()).items():
-        told = f"{name} tells who was asked: {chance:.0%} of the time, {without:.0%} without it"
-        sheet.note(f"WARNING: {told}. If it was known before: 'dataset.confounders=[{name}]' (docs/your_table.md#logs)")
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
