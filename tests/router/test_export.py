@@ -34,7 +34,7 @@ def fitted(method: str) -> l2d.Router:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 @pytest.mark.parametrize(
-    "method", ["cascade", *(pytest.param(one, marks=pytest.mark.full) for one in ("mild", "plugin", "mix"))]
+    "method", ["cascade", "auto", *(pytest.param(one, marks=pytest.mark.full) for one in ("mild", "plugin", "mix"))]
 )
 def test_torch_export(method: str, tmp_path: Path) -> None:
     router = fitted(method)
@@ -46,7 +46,7 @@ def test_torch_export(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-@pytest.mark.parametrize("method", ["mild", "plugin", "cascade", "knn", "mix"])
+@pytest.mark.parametrize("method", ["mild", "plugin", "cascade", "knn", "mix", "auto"])
 def test_onnx(method: str, tmp_path: Path) -> None:
     import onnxruntime
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from l2d.networks.estimators.best import Best
 from l2d.networks.estimators.neighbours import Neighbours
 from l2d.router.trained import TrainedRouter, active_guard
 from l2d.utils.errors import L2DError, ParameterError
@@ -23,6 +24,8 @@ class RouterProgram(nn.Module):
     def __init__(self, router: TrainedRouter) -> None:
         super().__init__()
         self.network, self.method = copy.deepcopy(router.network).cpu(), copy.deepcopy(router.method).cpu()
+        if isinstance(best := getattr(self.network, "estimator", None), Best):  # which one is no question for a program
+            self.network.estimator = best.members[int(best.chosen)]
         self.guard = active_guard(router)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +51,7 @@ def export_router(router: TrainedRouter, file: Path) -> None:
             found = write_onnx(exported, inputs, draft)
         chosen, outputs = program(inputs)
         if not torch.equal(found[0], chosen) or not torch.allclose(found[1], outputs, rtol=1e-3, atol=1e-4):
-            near = any(isinstance(part, Neighbours) for part in router.network.modules())
+            near = any(isinstance(part, Neighbours) for part in program.modules())
             why = ", since of rows that are equally near it counts others" if near else ""
             other = (
                 f"; use FILE.pt2{', or method=linear or clusters' if near else ''}" if file.suffix == ".onnx" else ""
