@@ -30,9 +30,9 @@ class Clusters(Scaled):
         right = rows.right.float()
         counts = [k for k in CLUSTERS if 2 * k <= len(rows)] or [1] if self.asked is None else [self.asked]
         found, made, some = {}, {}, shuffled(len(rows), "clusters")[:CLUSTERED]
-        for unit in (False, True):
-            self.set_scale(rows.inputs, unit=unit)
-            points = self.scaled(rows.inputs)
+        self.set_scale(rows.inputs, unit=False)
+        plain = self.scaled(rows.inputs)
+        for unit, points in ((False, plain), (True, torch.nn.functional.normalize(plain, dim=1))):
             for k in counts:
                 means = KMeans(k, init="random", n_init=1, max_iter=20, random_state=0)
                 with not_converged_is_fine():
@@ -44,8 +44,7 @@ class Clusters(Scaled):
                 found[k, unit] = squared(left_out, right)
                 made[k, unit] = torch.from_numpy(means.cluster_centers_).float(), table
         chosen = simplest({choice: found[choice] for choice in sorted(found)})
-        self.centres, self.table = made[chosen]
-        self.set_scale(rows.inputs, unit=chosen[1])
+        (self.centres, self.table), self.unit = made[chosen], torch.tensor(chosen[1])
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
         right = right.float()

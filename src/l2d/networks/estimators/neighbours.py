@@ -43,15 +43,15 @@ class Neighbours(Scaled):
         judged = shuffled(len(rows), "judged neighbours")[:JUDGED]
         counts = [k for k in NEIGHBOURS if k < least] or [1] if self.asked_for is None else [self.asked_for]
         found: dict[tuple[int, bool], Tensor] = {}
-        for unit in (False, True):
-            self.set_scale(rows.inputs, unit=unit)
-            self.kept = self.scaled(rows.inputs)
+        self.set_scale(rows.inputs, unit=False)
+        points = self.scaled(rows.inputs)
+        by_unit = {False: points, True: torch.nn.functional.normalize(points, dim=1)}
+        for unit, self.kept in by_unit.items():
             near = [self.nearest(part, max(counts) + 1) for part in self.kept[judged].split(AT_ONCE)]
-            sums = right_at(self.right, without(torch.cat(near), judged)).cumsum(dim=2)
+            sums = self.right_of(without(torch.cat(near), judged)).cumsum(dim=2)
             found |= {(k, unit): squared(sums[:, :, k - 1] / k, right[judged]) for k in counts}
         k, unit = simplest({choice: found[choice] for choice in sorted(found, reverse=True)})
-        self.set_scale(rows.inputs, unit=unit)
-        self.kept, self.counted = self.scaled(rows.inputs), torch.ones(1, k, dtype=torch.bool)
+        self.unit, self.kept, self.counted = torch.tensor(unit), by_unit[unit], torch.ones(1, k, dtype=torch.bool)
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
         """It counts as many neighbours as the others, or all rows if there are fewer."""
@@ -68,7 +68,7 @@ class Neighbours(Scaled):
     def nearest(self, queries: Tensor, k: int) -> Tensor:
         """The k nearest of the kept rows, the nearest first, for each expert. Scaled queries [B, F] -> [B, p, k]; [B, 1, k] if
         they are the same for all experts."""
-        closeness = 2 * queries @ self.kept.T - self.kept.square().sum(dim=1)
+        closeness = torch.addmm(-self.kept.square().sum(dim=1), queries, self.kept.T, alpha=2)
         if not len(self.unasked):
             return closeness.topk(k, dim=1).indices[:, None]
         asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in self.unasked.T]
@@ -76,7 +76,10 @@ class Neighbours(Scaled):
 
     def right_of(self, near: Tensor) -> Tensor:
         """The scores of each expert on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
-        return self.right[near, torch.arange(self.right.shape[1], device=near.device)[:, None]]
+        experts = self.right.shape[1]
+        if torch.compiler.is_exporting():  # what follows is quicker, but would copy `right` for every query
+            return self.right[near, torch.arange(experts, device=near.device)[:, None]]
+        return self.right.T.expand(len(near), -1, -1).gather(2, near.expand(-1, experts, -1))
 
     def forward(self, inputs: Tensor) -> Tensor:
         near = self.right_of(self.nearest(self.scaled(inputs), self.counted.shape[1]))
@@ -89,8 +92,3 @@ def without(near: Tensor, own: Tensor) -> Tensor:
     is_own[..., -1] |= ~is_own.any(dim=2)
     place = is_own.to(torch.uint8).argmax(dim=2, keepdim=True)
     return torch.where(torch.arange(near.shape[2] - 1) < place, near[..., :-1], near[..., 1:])
-
-
-def right_at(right: Tensor, near: Tensor) -> Tensor:
-    """Like `right_of`, for many neighbours: seven times as fast, but an exported router would copy `right` for every query."""
-    return right.T.expand(len(near), -1, -1).gather(2, near.expand(-1, right.shape[1], -1))

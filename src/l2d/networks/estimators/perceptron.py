@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from l2d.core.groups import smoothed_means
 from l2d.networks.estimators.estimator import FitRows, Scaled
+from l2d.networks.tabular import QuickDropout
 from l2d.utils.seeding import derive_seed
 
 HIDDEN = 128
@@ -58,16 +59,15 @@ class Perceptron(Scaled):
         self.bias, self.shift = torch.zeros(HIDDEN, requires_grad=True), torch.zeros(outputs, requires_grad=True)
 
     def loss(self, points: Tensor, right: Tensor, labels: Tensor, known: Tensor) -> Tensor:
-        outputs = self.outputs(points, DROPOUT)
+        outputs = self.outputs(QuickDropout(DROPOUT), points)
         asked = ~right.isnan()
         losses = functional.binary_cross_entropy_with_logits(self.logits(outputs)[asked], right[asked])
         if known.any():
             losses = losses + LABEL_WEIGHT * functional.cross_entropy(outputs[known, right.shape[1] :], labels[known])
         return losses
 
-    def outputs(self, points: Tensor, dropout: float = 0.0) -> Tensor:
-        middle = functional.relu(points @ self.hidden.T + self.bias)
-        return functional.dropout(middle, dropout, training=dropout > 0) @ self.out.T + self.shift
+    def outputs(self, drop: nn.Module, points: Tensor) -> Tensor:
+        return drop(torch.addmm(self.bias, points, self.hidden.T).relu()) @ self.out.T + self.shift  # type: ignore[no-any-return]
 
     def logits(self, outputs: Tensor) -> Tensor:
         if not len(self.table):
@@ -77,7 +77,7 @@ class Perceptron(Scaled):
         return outputs[:, :experts] + torch.logit(expected.clamp(CERTAIN, 1 - CERTAIN))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return torch.sigmoid(self.logits(self.outputs(self.scaled(inputs))))
+        return torch.sigmoid(self.logits(self.outputs(nn.Identity(), self.scaled(inputs))))
 
 
 class Adam:
