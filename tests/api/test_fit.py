@@ -21,9 +21,11 @@ from tests.tiny_encoders import write_encoder
 
 import l2d
 from l2d.api.experiment import make_experiment
+from l2d.api.fit import assemble_given, read_given
 from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment, check, compose
+from l2d.data.given import read_said
 from l2d.router.trained import outputs_of
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -522,3 +524,34 @@ def test_rows_without_any_outcome_are_left_out(rows: Rows, capsys: Any) -> None:
         assert torch.equal(value, with_gaps.network.state_dict()[name]), name
     with pytest.raises(ParameterError, match=r"^costs, errors: no row"):
         fit(X, np.full_like(log, np.nan))
+
+
+def test_answers_go_with_their_rows(rows: Rows) -> None:
+    """To the training and validation rows, without the rows that have no outcome; by the rule that the options name."""
+    X, errors = rows[0], rows[1].copy()
+    errors[:5] = np.nan
+    numbers = np.stack([np.arange(N), np.arange(N) + 0.3 * (np.arange(N) % 2), np.arange(N)], axis=1)
+    answers = {"answers": numbers, "confidence": numbers}
+    outcomes = read_given(None, errors, None, None, None)
+    experiment = make_experiment("rows", "mild", outcomes.cost, quick(more={"dataset.agree": "within:0.001"}))
+    said = read_said(answers, (N, 3), outcomes.names)
+    splits = assemble_given(experiment, X, outcomes, None, said)
+    assert len(splits.train) + len(splits.validation) == N - 5
+    for part in (splits.train, splits.validation):
+        found = part.answers.replies
+        assert found is not None
+        row = found.signals[:, 0, 1].long()
+        np.testing.assert_allclose(part.inputs, X[row].astype(np.float32))
+        near = (row % 2 == 0) | (0.001 * (row + 0.3) >= 0.3)
+        assert found.kinds[:, 1].tolist() == (~near).long().tolist()
+
+
+def test_answers_are_checked(rows: Rows) -> None:
+    """Methods that do not use them learn the same."""
+    answers = np.full((N, 3), "x")
+    fitted = fit(*rows, answers=answers, options=quick(1))
+    assert fitted.route(rows[0][:9].tolist()) == fit(*rows, options=quick(1)).route(rows[0][:9].tolist())
+    with pytest.raises(ParameterError, match=r"^answers: "):
+        fit(*rows, answers=answers[:, :2], **QUICK)
+    with pytest.raises(L2DError, match=r"^dataset\.agree=exat: "):
+        fit(*rows, answers=answers, options=quick(1, {"dataset.agree": "exat"}))

@@ -105,6 +105,20 @@ def test_a_table_with_a_row_per_query(tmp_path: Path, capsys: Captured) -> None:
     assert table_of(words).expert_names(Path()) == ["gpt", "llama"]
 
 
+def test_what_experts_said(tmp_path: Path, capsys: Captured) -> None:
+    """The length of the query is no answer's."""
+    said = {"llm_response": [f"it is {i}" for i in range(60)], "response_chars": [7] * 60, "avg_logprob": [-0.5] * 60}
+    cells = {**messy(), **said, "query_length": list(range(60))}
+    roles, words, _ = checked(write(tmp_path, cells), capsys)
+    assert [roles[name] for name in (*said, "query_length")] == ["answer", "length", "confidence", "not"]
+    panel = table_of(words).load(Path()).panel
+    assert panel is not None
+    assert panel.train.replies is not None
+    wide = {**GOOD, "answer_a": ["x"] * 10, "answer_b": ["y"] * 10, "length_words": list(range(10))}
+    roles, _, _ = checked(write(tmp_path, wide), capsys)
+    assert (roles["answer_a"], roles["length_words"]) == ("answer_a", "feature")
+
+
 def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) -> None:
     cells: Cells = {
         "prompt": [f"{QUERIES[i % 4]} {i}" for i in range(20)],

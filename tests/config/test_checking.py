@@ -419,3 +419,24 @@ def test_the_recipe_of_machines_beside_people_is_written_in_one_way() -> None:
     """Or the same setting would have two folder names."""
     given = ["dataset=cifar10", "experts=human", "experts.machine.recipe.compile=False"]
     assert check(compose(given)).plain["experts"]["machine"]["recipe"]["compile"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("rule", "trust", "expected"),
+    [
+        ("my_rules.inner.same", None, True),
+        ("my_rules.inner.same", ["my_rules"], True),
+        ("my_rules.inner.same", [], False),
+        ("my_rules.inner.same", ["my_rule"], False),
+        ("within:0.01", [], True),
+        ("json:a.b", [], True),
+    ],
+)
+def test_a_function_that_compares_answers_needs_trust(rule: str, trust: list[str] | None, expected: bool) -> None:
+    config = to_plain(configured(["dataset=table", "dataset.path=x.csv", f"dataset.agree={rule}"]))
+    dataset = check(config, trust=trust).dataset
+    if expected:
+        assert make(dataset).agreement.rule == rule
+        return
+    with pytest.raises(L2DError, match=r"^dataset\.agree: .*--trust my_rules\.inner"):
+        make(dataset)

@@ -104,6 +104,11 @@ def test_where_data_lie_does_not_count() -> None:
     assert variant(plain) == variant(changed(plain, "dataset.path", "b.csv"))
     assert variant(plain) != variant(changed(plain, "dataset.label", "answer"))
     models = config("experts=llm", "experts.table=a.csv")
+    within = changed(plain, "dataset.agree", "within:0.01")
+    assert variant(plain) != variant(within)
+    assert expert_identity(plain) == expert_identity(within)
+    del (dataset := dict(plain["dataset"]))["agree"]  # as in a run of an earlier version
+    assert variant(plain) == variant({**plain, "dataset": dataset})
     assert variant(models) == variant(changed(models, "experts.table", None))
     assert expert_identity(plain) == expert_identity(changed(plain, "dataset.path", "b.csv"))
     assert expert_identity(plain) != expert_identity(changed(plain, "dataset.label", "answer"))

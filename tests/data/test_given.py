@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
+from l2d.data.agreement import Agreement
 from l2d.data.arrays import Answers, Seen
-from l2d.data.given import make_arrays, names_of_experts, read_inputs, read_labels, read_outcomes
+from l2d.data.given import make_arrays, names_of_experts, read_inputs, read_labels, read_outcomes, read_said
 from l2d.utils.errors import ParameterError
 
 TEXTS = ["a b", "c", " a  b "]
@@ -114,3 +115,52 @@ def test_names_that_nobody_can_tell_apart(names: list[str]) -> None:
     with pytest.raises(ParameterError, match=r"^experts=.*2 different names"):
         names_of_experts(np.zeros((3, 2)), names, 2)
     assert names_of_experts(pd.DataFrame({"a": [0], 1: [1]}), None, 2) == ("a", "1")
+
+
+NAMES = ("a", "b")
+ANSWERS = [["x", None], ["1,000", 1000]]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ANSWERS,
+        np.array(ANSWERS, dtype=object),
+        {"answers": ANSWERS},
+        pd.DataFrame({"b": [None, 1000], "a": ["x", "1,000"]}),
+    ],
+)
+def test_answers(answers: Any) -> None:
+    """A DataFrame's columns are put in order; the length is that of the text."""
+    said = read_said(answers, (2, 2), NAMES)
+    assert said is not None
+    found = said.replies(np.ones((2, 2), dtype=bool), Agreement())
+    assert found.kinds.tolist() == [[0, -1], [0, 0]]
+    assert found.signals[..., 0].exp().round().tolist()[0] == [2, 1]
+    assert found.signals[..., 1].isnan().all()
+
+
+def test_signals_beside_answers() -> None:
+    """Confidence may be one number per expert, and negative."""
+    said = read_said({"answers": ANSWERS, "confidence": [-1, np.nan], "length": [[7, 8], [np.nan, 3]]}, (2, 2), NAMES)
+    assert said is not None
+    np.testing.assert_array_equal(said.confidence, [[-1, np.nan]] * 2)
+    np.testing.assert_array_equal(said.length, [[7, 8], [np.nan, 3]])
+    assert read_said(None, (2, 2), NAMES) is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "start", "word"),
+    [
+        ([["x"], ["y"]], "answers", r"\[2, 2\]"),
+        ([["x", "y"], ["z"]], "answers", r"\[2, 2\]"),
+        ([["x", None], ["y", ""]], "answers", "b has none"),
+        ({"answer": ANSWERS}, "answers=answer", "answers\\?"),
+        ({"answers": ANSWERS, "confidence": [[1, np.inf], [1, 1]]}, "confidence", r"\[0, 1\]"),
+        ({"answers": ANSWERS, "length": [[1, 1], [-1, 1]]}, "length", "negative"),
+        ({"answers": ANSWERS, "confidence": [["high", "low"]] * 2}, "confidence", "numbers"),
+    ],
+)
+def test_answers_that_are_refused(answers: Any, start: str, word: str) -> None:
+    with pytest.raises(ParameterError, match=f"^{start}: .*{word}"):
+        read_said(answers, (2, 2), NAMES)

@@ -24,6 +24,7 @@ ROWS = {
     "name": "arrays",
     "_target_": "l2d.data.given.GivenRows",
     "text": None,
+    "agree": "exact",
     "encoder": "${oc.select:router.reads,null}",
     "about": {"fast": {"augment": "none", "epochs": 15}, "paper": {"augment": "none"}},
 }

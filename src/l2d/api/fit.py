@@ -18,6 +18,7 @@ from l2d.assembly.build import assemble_rows, expert_cache
 from l2d.assembly.make import make_dataset
 from l2d.config import Experiment
 from l2d.core.prices import price_hint, prices_in_order
+from l2d.data.agreement import Agreement, Said
 from l2d.data.arrays import Answers
 from l2d.data.given import (
     Matrix,
@@ -27,6 +28,7 @@ from l2d.data.given import (
     read_inputs,
     read_outcomes,
     read_propensities,
+    read_said,
 )
 from l2d.data.text.encoders import Encoder
 from l2d.lightning.learner import ended_by_signals
@@ -38,7 +40,7 @@ from l2d.router.score import score_decisions
 from l2d.router.trained import decide_inputs
 from l2d.runs.artifact.rebuild import rebuild
 from l2d.training.walk import describe, fit_in_memory, tensors_of
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import L2DError, ParameterError, under
 
 
 def fit(
@@ -52,6 +54,7 @@ def fit(
     experts: Sequence[str] | None = None,
     method: str | type[Method] | None = None,
     seed: int = 0,
+    answers: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> Router:
     """Train a router that sends each input to the expert with the least expected cost.
@@ -76,6 +79,8 @@ def fit(
             Default: auto, the best of several by cross-validation; for images mild. Its arguments are options:
             {"method.margin": 0.5}.
         seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.
+        answers: [n, p], what each expert answered, None where it did not; or {"answers": …, "confidence": …, "length": …}.
+            options={"dataset.agree": "within:0.01"} says which agree (docs/your_table.md#answers).
         options: Any other key of `l2d train`: {"recipe.epochs": 30, "progress": False, "router": "mlp"}. "dataset.text" names the
             column of a DataFrame that holds a text.
 
@@ -98,7 +103,8 @@ def fit(
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)
     refuse_settings_of_runs(experiment)
     hint_at_prices(experiment, outcomes)
-    return train_router(experiment, assemble_given(experiment, X, outcomes, labels), outcomes)
+    said = read_said(answers, tuple(outcomes.errors.shape), outcomes.names)
+    return train_router(experiment, assemble_given(experiment, X, outcomes, labels, said), outcomes)
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:
         print(hint, file=sys.stderr)
 
 
-def assemble_given(experiment: Experiment, X: Any, outcomes: Outcomes, labels: Any) -> Splits:
+def assemble_given(experiment: Experiment, X: Any, outcomes: Outcomes, labels: Any, said: Said | None = None) -> Splits:
     encoder = make_dataset(experiment).encoder
     text = experiment.dataset.arguments["text"]
     learned: list[Encoder] = []
@@ -176,7 +182,10 @@ def assemble_given(experiment: Experiment, X: Any, outcomes: Outcomes, labels: A
         raise
     except L2DError as error:  # such as a missing number: queries would lack it too
         raise ParameterError("X", str(error)) from error
-    answers = Answers(outcomes.errors, prices=outcomes.by_row, propensities=outcomes.propensities)
+    with under("dataset"):
+        agreement = Agreement(experiment.dataset.arguments["agree"])
+        replies = None if said is None else said.replies(~outcomes.errors.isnan().numpy(), agreement)
+    answers = Answers(outcomes.errors, None, outcomes.by_row, propensities=outcomes.propensities, replies=replies)
     arrays = make_arrays(inputs, seen, groups, outcomes.names, answers, labels)
     arrays = replace(arrays, reading=learned[-1].state if learned else {})
     return assemble_rows(experiment, arrays, "", expert_cache(experiment, renew=False))

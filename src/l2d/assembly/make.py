@@ -81,7 +81,7 @@ def find(component: Component) -> type[Any]:
     if not component.trusted:
         module = component.target.rpartition(".")[0]
         trust = f"if you trust it, name its module: trust=[{module!r}] in Python, on the command line --trust {module}"
-        raise L2DError(f"{component.key}: {component.target} is not a class of l2d, so it was not built; {trust}")
+        raise L2DError(f"{component.key}: {component.target} is not of l2d, so it was not imported; {trust}")
     module, _, name = component.target.rpartition(".")
     try:
         found = getattr(import_module(module), name)

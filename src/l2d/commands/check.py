@@ -13,8 +13,9 @@ from l2d.commands.import_outcomes import given_to_hydra
 from l2d.config import Component, check, compose
 from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
-from l2d.data.sets.long_log import AFTER, EXPERT
+from l2d.data.sets.long_log import AFTER, EXPERT, REPLY
 from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names
+from l2d.data.sets.said import reply_columns
 from l2d.data.sets.table_columns import IDS, KEYS
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
@@ -30,7 +31,7 @@ EXAMPLES = """examples:
   l2d check log.csv 'dataset.columns={expert: model_used, correct: thumbs}'
   l2d check log.sqlite                                  the log of l2d serve"""
 OF_QUERIES = ("time", "text", "category")  # roles in a table with a row per query
-OF_ANSWERS = (*OF_QUERIES, "id", EXPERT, *OUTCOMES, "price", "latency", "propensity")
+OF_ANSWERS = (*OF_QUERIES, "id", EXPERT, *OUTCOMES, "price", "latency", "propensity", *REPLY)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -124,7 +125,8 @@ def columns_of_experts(names: Sequence[str], experts: Sequence[str], outcome: st
     """{column: role} in a table with a row per query; empty for a log."""
     outcomes = [name for name in names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
     own = {str(name): f"{outcome}_{name}" for name in experts if str(name) in names}
-    begun = {name: name for name in names if name.startswith(OF_AN_EXPERT) or name == "id"}
+    said = reply_columns(names, map(str, experts))
+    begun = {name: name for name in names if name.startswith(OF_AN_EXPERT) or name == "id" or name in said}
     return begun | own if len(outcomes) > 1 or len(own) > 1 else {}
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar, get_type_hints
 
 from l2d.config.composing import to_plain
@@ -54,6 +54,7 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
     if isinstance(router := plain["router"], Mapping) and router.get("reads") is not None:
         read_component("router.reads", router["reads"], trust)
     components: dict[str, Any] = {key: read_component(key, plain[key], trust) for key in COMPONENTS}
+    components["dataset"] = with_trusted_rule(components["dataset"], trust)
     experiment = Experiment(
         **components,
         setup=read_values(Setup, "setup", plain["setup"]),
@@ -161,6 +162,16 @@ def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
     # A class that a trusted module merely imports is not trusted.
     trusted = any(target.startswith(f"{module}.") for module in trust)
     return trusted and (find_class(target) is not None or defined_in_memory(target))
+
+
+def with_trusted_rule(dataset: Component, trust: Sequence[str] | None) -> Component:
+    """A function of the user's own that says which answers agree counts as a class: it is imported only from a trusted module."""
+    rule = dataset.arguments.get("agree")
+    own = isinstance(rule, str) and "." in rule and ":" not in rule
+    if trust is None or not own or any(rule.startswith(f"{module}.") for module in trust):
+        return dataset
+    refused = Component("dataset.agree", "", rule, {}, trusted=False)
+    return replace(dataset, arguments={**dataset.arguments, "agree": refused})
 
 
 def check_together(experiment: Experiment) -> None:

@@ -40,7 +40,7 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     if kept.get("missing") == "direct":
         kept.pop("missing")
     unset = [("dataset", key, None) for key in ("split_by", "columns", "merge")]
-    for group, key, usual in (*unset, ("cost", "latency_price", 0.0)):
+    for group, key, usual in (*unset, ("dataset", "agree", "exact"), ("cost", "latency_price", 0.0)):
         if isinstance(values := kept.get(group), Mapping) and values.get(key, usual) == usual:
             kept[group] = {name: value for name, value in values.items() if name != key}
     for group, keys in IRRELEVANT_IN.items():
@@ -148,5 +148,5 @@ def cell_path(config: Mapping[str, Any]) -> str:
 def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of the config that determines the experts' predictions."""
     plain = without_class_paths(_without_metadata({group: config[group] for group in ("dataset", "experts")}))
-    options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name")}
+    options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name", "agree")}
     return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}

@@ -1,7 +1,7 @@
 """From the objects in a notebook to the arrays that a run learns from."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.data.agreement import Agreement, Said, as_text
 from l2d.data.arrays import NO_OUTCOME, Answers, Arrays, Panel, Seen, same_name, with_kept_propensities
 from l2d.data.dataset import DatasetBase
 from l2d.data.inputs import Embed, array_inputs, text_inputs
 from l2d.data.splits import groups_of_equal_texts
 from l2d.data.text.encoders import Encoder
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.parameters import Name
 from l2d.utils.text import counted
 
@@ -22,10 +23,10 @@ Matrix = Any  # a NumPy array, a tensor, a DataFrame or nested lists
 
 
 class GivenRows(DatasetBase):
-    """The dataset of l2d.fit. text: the column of a DataFrame that holds a text."""
+    """The dataset of l2d.fit. text: the column of a DataFrame that holds a text. agree: when answers agree."""
 
-    def __init__(self, *, text: Name | None, encoder: Encoder | None) -> None:
-        self.text, self.encoder = text, encoder
+    def __init__(self, *, text: Name | None, encoder: Encoder | None, agree: str = "exact") -> None:
+        self.text, self.encoder, self.agreement = text, encoder, Agreement(agree)
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
         return ""
@@ -114,8 +115,10 @@ def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[s
     return found
 
 
-def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None, *, gaps: bool = False) -> Tensor:
-    """float64, finite and not negative. gaps: NaN is allowed, for what is not known."""
+def read_amounts(
+    name: str, values: Any, shape: tuple[int, ...] | None = None, *, gaps: bool = False, signed: bool = False
+) -> Tensor:
+    """float64, finite and, unless `signed`, not negative. gaps: NaN is allowed, for what is not known."""
     array = as_array(values)
     if array.dtype.kind not in "biuf":
         raise ParameterError(name, f"must be numbers, not {array.dtype}")
@@ -124,12 +127,18 @@ def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None, *
     if shape is not None and array.shape not in (shape, shape[1:]):
         raise ParameterError(name, f"must be {list(shape)} or {list(shape[1:])}, not {list(array.shape)}")
     found = array.astype(np.float64)
-    wrong = np.argwhere(~(np.isfinite(found) & (found >= 0) | (np.isnan(found) & gaps)))
+    wrong = np.argwhere(~(np.isfinite(found) & ((found >= 0) | signed) | (np.isnan(found) & gaps)))
     if len(wrong):
         place = wrong[0].tolist()
         value = f"the value at {place}, counted from 0, is {found[tuple(place)]}"
-        raise ParameterError(name, f"must be finite and not negative; {value}")
+        raise ParameterError(name, f"must be finite{'' if signed else ' and not negative'}; {value}")
     return torch.from_numpy(found)
+
+
+def in_order(values: Any, names: Sequence[str]) -> Any:
+    """A DataFrame with columns of these names is put into that order."""
+    own = is_frame(values) and {*map(str, values.columns)} == {*names}
+    return values.rename(columns=str)[list(names)] if own else values
 
 
 def read_outcomes(
@@ -142,9 +151,7 @@ def read_outcomes(
     if costs is not None and prices is not None:
         raise ParameterError("prices", "are part of the costs; give errors and prices instead")
     name, values = ("costs", costs) if errors is None else ("errors", errors)
-    if is_frame(values) and {*map(str, values.columns)} == {*names}:
-        values = values.rename(columns=str)[list(names)]
-    found = read_amounts(name, values, gaps=gaps)
+    found = read_amounts(name, in_order(values, names), gaps=gaps)
     if found.shape[1] < 2:
         raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")
     if prices is None:
@@ -164,6 +171,32 @@ def read_propensities(values: Any, errors: Tensor) -> Tensor | None:
     if not ((asked > 0) & (asked <= 1)).all():
         raise ParameterError("propensities", "must be above 0 and at most 1 wherever an expert was asked")
     return found
+
+
+def read_said(values: Any, shape: tuple[int, ...], names: Sequence[str]) -> Said | None:
+    """Answers [n, p], or a mapping that may have confidence and length too. names: of the experts, as columns of DataFrames."""
+    if values is None:
+        return None
+    parts = {"answers": values} if is_frame(values) or not isinstance(values, Mapping) else values
+    known = ("answers", "confidence", "length")
+    if wrong := [str(key) for key in parts if key not in known]:
+        raise ParameterError("answers", unknown("key", wrong[0], known), wrong[0])
+    answers, confidence, length = (in_order(parts.get(key), names) for key in known)
+    if answers is not None:
+        cells = np.array(answers if isinstance(answers, list | tuple) else as_array(answers), dtype=object)
+        if cells.shape != shape:
+            raise ParameterError("answers", f"must be {list(shape)}, like the outcomes, not {list(cells.shape)}")
+        answers = np.vectorize(as_text, otypes=[object])(cells)
+        if absent := Said.experts_without(answers):
+            raise ParameterError("answers", f"{names[absent[0]]} has none; leave this expert out, or give its answers")
+    signals = {"confidence": confidence, "length": length}
+    numbers = [
+        read_amounts(
+            key, np.full(shape, np.nan) if part is None else part, shape, gaps=True, signed=key == "confidence"
+        )
+        for key, part in signals.items()
+    ]
+    return Said(answers, *(part.expand(shape).numpy() for part in numbers))
 
 
 def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:

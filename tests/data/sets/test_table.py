@@ -307,6 +307,7 @@ def test_names_and_labels_may_be_numbers(tmp_path: Path) -> None:
 
 def test_columns_known_after_the_answer_are_no_features(tmp_path: Path, capsys: Captured) -> None:
     later = {f"{kind}_a": [1.0] * 10 for kind in ("answer", "probability", "tokens", "seconds", "latency", "Correct")}
+    later["answer_b"] = [2.0] * 10
     prices = {"price_a": [1.0] * 10, "price_b": [0.0] * 10}
     for more in (later, prices):
         assert load(write(tmp_path, {**separable(10), **more})).seen.features == ("x", "noise")
@@ -368,7 +369,11 @@ def test_ids_are_no_features(name: str, tmp_path: Path, capsys: Captured) -> Non
 
 def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: Captured) -> None:
     """If most cells differ and have several words, and nobody named what the router sees."""
-    cells = {**GOOD, "request": [f"r-{i}" for i in range(10)], "answer_a": [f"it is {i}" for i in range(10)]}
+    cells = {
+        **GOOD,
+        "request": [f"r-{i}" for i in range(10)],
+        **{f"answer_{name}": [f"it is {i}" for i in range(10)] for name in "ab"},
+    }
     path = write(tmp_path, {**cells, "query": [f"what is {i}" for i in range(10)]})
     load(path)
     assert "dataset.text=query" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from l2d.data.cells import NOTHING, TEXT, TRUTH, YES_NO, amounts, cell_word, missing, says_dollars, seconds_of
+from l2d.data.sets.long_log import REPLY
 from l2d.data.sets.outcomes import OUTCOMES
 from l2d.data.sheet import Sheet
 
@@ -15,6 +16,7 @@ MOSTLY = 0.9  # of the cells that are not empty
 FEW = 100  # different words at most, each on five rows on average
 EPOCH = 1e9  # seconds since 1970: 2001 and later
 # Ids of these say nothing about the query.
+OF_ANSWERS = {"answer", "response", "output", "completion", "reply"}
 OF_MANY = {"user", "session", "conversation", "tenant", "customer", "account", "org", "thread", "model", "expert"}
 # {role: (words in names of such columns, kinds of values that fit, kinds that show it without a name)}, in the order in which they
 # choose: each column has one role.
@@ -33,6 +35,9 @@ ROLES = {
     "price": ("price usd cost dollars spend charge billed", "amounts", "dollars"),
     "latency": ("latency duration elapsed ms seconds took", "amounts", ""),
     "propensity": ("propensity", "share", ""),
+    "length": ("length chars characters", "amounts", ""),
+    "answer": ("answer response output completion reply", "prose few amounts many", ""),
+    "confidence": ("confidence certainty logprob logit", "amounts numbers", ""),
     "category": ("topic subject category domain task intent", "whole", ""),
 }
 
@@ -78,6 +83,7 @@ def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
         "graded": (graded, "right or wrong"),
         "share": (mostly(0, 1), "from 0 to 1"),
         "dollars": (mostly(0, np.inf) and says_dollars(cells), "dollars"),
+        "numbers": (mostly(-np.inf, np.inf), "numbers"),
         "amounts": (mostly(0, np.inf), "numbers"),
         "many": (20 * len(different) >= len(filled) and not long, f"{len(different):,} different values"),
     }
@@ -116,6 +122,8 @@ def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower())
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)
     if kind is None or (role == "id" and OF_MANY & {*words}):
+        return 0, ""
+    if role in REPLY and (words[-1] not in names or (role == "length" and words[1:] and not OF_ANSWERS & {*words})):
         return 0, ""
     if not {*words} & {*names}:
         return int(kind in alone), kinds[kind]

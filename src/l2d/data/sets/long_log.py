@@ -1,6 +1,6 @@
 """A log with a row per answer, made into a table with a row per query and empty cells where an expert was not asked."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,10 @@ from l2d.data.arrays import same_name
 from l2d.data.cells import cell_amount, cell_word, missing
 from l2d.data.sets.outcomes import (
     ALSO_CALLED,
+    ANSWER,
+    CONFIDENCE,
     LATENCY,
+    LENGTH,
     MONEY,
     OUTCOMES,
     PROPENSITY,
@@ -22,10 +25,12 @@ from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
 
 EXPERT, ID = "expert", "id"
-WORDS = ("prediction", "prompt", EXPERT)  # columns in which Yes is no number
+WORDS = ("prediction", "answer", "prompt", EXPERT)  # columns in which Yes is no number
 MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
+# The same, unless the user names them as something else: `answer` may be the right one. `length` alone may be the query's.
+REPLY = {"answer": ANSWER, "confidence": CONFIDENCE, "length": LENGTH}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
 AFTER = (
     *(EXPERT, "answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice"),
@@ -45,23 +50,27 @@ def outcome_column(names: list[str]) -> str | None:
     return next((name for name in (*OUTCOMES, "cost") if name in names), None)
 
 
-def answer_columns(sheet: Sheet) -> dict[str, str]:
-    """{column of an answer: how its columns begin in a table with a row per query}; the outcome is the first."""
+def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
+    """{column of an answer: how its columns begin in a table with a row per query}; the outcome is the first. taken: columns that
+    the user named as something else."""
     outcome = outcome_column(sheet.names)
     assert outcome is not None
     for word in ("propensity", *(OUTCOMES if outcome == "cost" else ())):
         refuse_near(sheet, word)
     money = [name for name in money_of_answers(sheet) if name != outcome]
     found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, MONEY[0])}
-    return found | {name: prefix for name, prefix in PREFIXES.items() if name in sheet.names}
+    reply = {name: prefix for name, prefix in REPLY.items() if name in sheet.names and name not in taken}
+    found |= {name: prefix for name, prefix in PREFIXES.items() if name in sheet.names}
+    return found if [*reply] == ["length"] else found | reply
 
 
 def money_of_answers(sheet: Sheet) -> list[str]:
     """Columns of what an answer cost. Beside an outcome, more than one is refused. So is a column in capitals that would be
-    overlooked: a price, a latency or a propensity."""
+    overlooked: a price, a latency, a propensity, an answer or its confidence."""
     found, outcome = [name for name in MONEY_WORDS if name in sheet.names], outcome_column(sheet.names)
     priced = any(name != outcome for name in found)
-    wanted = [word for word in (*([] if priced else MONEY_WORDS), *PREFIXES) if word not in sheet.names]
+    words = (*([] if priced else MONEY_WORDS), *PREFIXES, "answer", "confidence")
+    wanted = [word for word in words if word not in sheet.names]
     for name in sheet.names:
         if (word := name.casefold()) in wanted:
             raise L2DError(f"{sheet.path}: {sheet.column} {name}: did you mean {word}? If not, rename it")
@@ -78,7 +87,7 @@ def widened(
     its first answer. merge: lists of names of one expert."""
     import pyarrow as pa
 
-    columns = answer_columns(sheet)
+    columns = answer_columns(sheet, (*named, *first_of))
     experts = merged_names(sheet, merge)
     prefix = next(iter(columns.values()))
     used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])

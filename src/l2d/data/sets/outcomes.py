@@ -19,6 +19,7 @@ Outcome = Literal["correct", "prediction", "loss"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
+SAID = ANSWER, CONFIDENCE, LENGTH = "answer_", "confidence_", "length_"  # of what experts said
 MILLISECONDS = re.compile(r"(^|_)(ms|millis|milliseconds)(_|$)", re.IGNORECASE)
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
 ALSO_CALLED = {"correct": ("is_correct", "was_correct", "label_correct", "correctness")}
@@ -148,8 +149,8 @@ def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
     expert = Expert("", outcome, "loss" if kind == "loss" else "correct")
     if kind != "prediction":
         _errors(sheet, expert, None)
-    for column in others:
-        _amounts(sheet, column, columns[column])
+    for column in (column for column in others if columns[column] != ANSWER):
+        cell_amounts(sheet, column, columns[column])
 
 
 def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> dict[str, np.ndarray]:
@@ -161,7 +162,7 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     found: dict[str, np.ndarray] = {"errors": errors}
     for key, prefixes in BESIDE.items():
         columns = _columns_beside(sheet, experts, prefixes)
-        amounts = [_amounts(sheet, column, prefixes[0]) for column in columns.values()]
+        amounts = [cell_amounts(sheet, column, prefixes[0]) for column in columns.values()]
         found |= {key: np.stack(amounts, axis=1)} if amounts else {}
         for name, column, values in zip(columns, columns.values(), amounts, strict=True):
             if prefixes == MONEY and np.isnan(values).all():
@@ -175,12 +176,12 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     return found
 
 
-def _amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:
-    """float64 [n], none negative, NaN where a cell is empty. prefix: how such columns begin. A name such as latency_ms says what
-    plain numbers are."""
+def cell_amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:
+    """float64 [n], NaN where a cell is empty; none is negative, but for a confidence. prefix: how such columns begin. A name such
+    as latency_ms says what plain numbers are."""
     milliseconds = prefix == LATENCY and column in sheet.written and MILLISECONDS.search(sheet.in_file(column))
     values = sheet.numbers(column, gaps=True, plain=1e-3 if milliseconds else 1.0)
-    sheet.refuse(column, "negative", values < 0)
+    sheet.refuse(column, "negative", (values < 0) & (prefix != CONFIDENCE))
     if prefix == PROPENSITY:
         sheet.refuse(column, "not above 0 and at most 1", (values <= 0) | (values > 1))
     return values

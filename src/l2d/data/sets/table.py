@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from l2d.core.prices import PriceUnit
+from l2d.data.agreement import Agreement
 from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
 from l2d.data.confounders import encoded, warning
 from l2d.data.dataset import DatasetBase
@@ -42,7 +43,7 @@ class Table(DatasetBase):
     same for every seed, and rows with the same text stay on one side. split_by: a column of times, by which the last
     `test_fraction` of the rows are the test split. category: a column by which results are broken down; only:
     the categories to keep. columns: {role: column}, for columns with other names. merge: in a log, lists of names of one expert.
-    confounders: in a log, columns that may have decided who was asked; a router does not see them.
+    confounders: in a log, columns that may have decided who was asked; a router does not see them. agree: when answers agree.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Table(DatasetBase):
         columns: dict[str, Name] | None = None,
         merge: list[list[Name]] | None = None,
         confounders: list[Name] | None = None,
+        agree: str = "exact",
     ) -> None:
         self.path = None if path is None else Path(path).expanduser()
         self.named = Named.of(
@@ -84,6 +86,7 @@ class Table(DatasetBase):
         )
         self.named.check(reads_text=encoder is not None)
         self.encoder, self.image_size, self.test_fraction = encoder, image_size, test_fraction
+        self.agreement = Agreement(agree)
 
     @property
     def gives(self) -> str | None:
@@ -142,7 +145,7 @@ class Table(DatasetBase):
             if self.encoder is not None and texts is not None:
                 self.encoder = self.encoder.fitted([texts[row] for row in train.tolist()])
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
-        panel = _panel(read, inputs, named)
+        panel = _panel(read, inputs, named, self.agreement)
         if panel is not None and named.split_by is not None:
             _note_drift(sheet, panel.train.errors, train, test, experts)
         unused = note_columns(sheet, experts, named, read.roles, list(seen.features))
@@ -196,7 +199,7 @@ def _words(given: Any) -> Any:
     return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
 
 
-def _panel(read: TableRows, inputs: Tensor, named: Named) -> Panel | None:
+def _panel(read: TableRows, inputs: Tensor, named: Named, agreement: Agreement) -> Panel | None:
     """All rows as training rows. Where a price or a latency of an answer is empty, it has the one that a regression expects."""
     import torch
 
@@ -213,7 +216,9 @@ def _panel(read: TableRows, inputs: Tensor, named: Named) -> Panel | None:
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
     if deciding and not asked.all():
         parts["confounders"] = encoded(sheet, deciding)
-    answers = Answers(**parts)
+    rows = None if sheet.rows is None else (sheet.rows + 1).tolist()
+    replies = None if read.said is None else read.said.replies(asked.numpy(), agreement, rows)
+    answers = Answers(**parts, replies=replies)
     if read.some_left_out:
         own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
         begins = (PROPENSITY, *(f"{outcome}_" for outcome in OUTCOMES))

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from l2d.data.sets.long_log import AFTER, EXPERT, ID, MONEY_WORDS, PREFIXES, answer_columns, is_long, widened
-from l2d.data.sets.outcomes import LATENCY, OF_AN_EXPERT, OUTCOMES, PROPENSITY, Expert, Outcome, money_columns
+from l2d.data.sets.long_log import AFTER, EXPERT, ID, MONEY_WORDS, PREFIXES, REPLY, answer_columns, is_long, widened
+from l2d.data.sets.outcomes import ANSWER, LATENCY, OF_AN_EXPERT, OUTCOMES, PROPENSITY, Expert, Outcome, money_columns
+from l2d.data.sets.said import reply_columns
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.text import counted, listed
 
-ROLES = (EXPERT, *OUTCOMES, "price", *PREFIXES, "time", ID)  # of dataset.columns: columns get these names
+ROLES = (EXPERT, *OUTCOMES, "price", *PREFIXES, *REPLY, "time", ID)  # of dataset.columns: columns get these names
 KEYS = ("text", "image", "label", "category", "split")  # the same, for what has a key of its own
 MOST_CATEGORIES = 50  # of a column of words among the features
 
+SAID_ROLE = "what an expert said"
 GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
 # Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
 AFTERWARDS = (*OF_AN_EXPERT, "answer_", "probability_", "tokens_", "seconds_")
@@ -115,21 +117,21 @@ def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
             )
         return sheet
     of_query = [*named.seen, *named.unseen]
+    columns, times = ([column for _, column in pairs] for pairs in (of_query, named.times))
     for key, column in [*of_query, *named.times]:
         sheet.check_column(key, column)
-        if column in (EXPERT, *answer_columns(sheet)):
+        if column in (EXPERT, *answer_columns(sheet, columns)):
             raise ParameterError(key, "belongs to the answers, and a router decides before there is one", column)
-    columns, times = ([column for _, column in pairs] for pairs in (of_query, named.times))
     return widened(sheet, named.experts, columns, times, named.merge)
 
 
 def _columns_of_numbers(names: list[str], named: Named) -> list[str]:
     """Outcomes, prices and the like of the experts; a prediction is a word."""
     if is_long(names):
-        return [name for name in names if name in ("correct", "loss", *MONEY_WORDS, *PREFIXES)]
+        return [name for name in names if name in ("correct", "loss", "confidence", *MONEY_WORDS, *PREFIXES)]
     own = [] if named.outcome == "prediction" else named.experts or []
-    beside = [name for name in names if name.startswith(OF_AN_EXPERT) and not name.startswith("prediction_")]
-    return [name for name in names if name in own or name in beside]
+    beside = {*own, *reply_columns(names, own), *(name for name in names if name.startswith(OF_AN_EXPERT))}
+    return [name for name in names if name in own or (name in beside and not name.startswith(("prediction_", ANSWER)))]
 
 
 def categories_of(sheet: Sheet, features: list[str]) -> dict[str, tuple[str, ...]]:
@@ -143,7 +145,8 @@ def categories_of(sheet: Sheet, features: list[str]) -> dict[str, tuple[str, ...
 
 def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str]:
     """{column: its role}, for columns that a router must not see."""
-    roles = {expert.column: f"what {expert.name} did" for expert in experts}
+    said = reply_columns(sheet.names, [expert.name for expert in experts])
+    roles = dict.fromkeys(said, SAID_ROLE) | {expert.column: f"what {expert.name} did" for expert in experts}
     for key, column in [*named.unseen, *named.times]:
         both = {"category": (named.label,), "confounders": (named.label, named.category)}
         if column in both.get(key, ()):  # both at once is fine
@@ -184,15 +187,14 @@ def note_columns(
     """Print the use of each column: one that leaks the answer is easily overlooked. Return the columns that are not used but may be
     known before an expert is asked."""
     inputs, prices = [*features, *named.texts], list(money_columns(sheet, experts).values())
-    beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY))]
+    beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY)) or roles.get(name) == SAID_ROLE]
     paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))
     rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.made)]
     kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
     use = f"{counted(len(sheet), 'row')}; experts: {kinds}; the router sees: {listed(inputs, 60)}"
     answers = [f"{role}: {column}" for role, column in named.columns.items() if role in (EXPERT, *OUTCOMES, "time")]
-    queries = [
-        f"{role}: {sheet.in_file(name)}" for name, role in roles.items() if name not in (one.column for one in experts)
-    ]
+    answered = (*beside, *(expert.column for expert in experts))
+    queries = [f"{role}: {sheet.in_file(name)}" for name, role in roles.items() if name not in answered]
     use += "".join(f"; {told}" for told in (*answers, *queries))
     use += f"; not used: {listed(rest)}" if rest else ""
     use += f"; prices: {listed(paid)} (they count with cost=columns)" if paid else ""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from l2d.data.agreement import Said
 from l2d.data.arrays import NO_OUTCOME, Seen
 from l2d.data.cells import floats, missing, seconds_of
 from l2d.data.sets.outcomes import Expert, amounts_of
+from l2d.data.sets.said import read_said
 from l2d.data.sets.table_columns import (
     Named,
     categories_of,
@@ -25,7 +27,8 @@ from l2d.utils.text import counted, listed
 @dataclass(frozen=True)
 class TableRows:
     """A table as it was read. roles: of columns that a router must not see. words: the labels. amounts: the parts of Answers, if
-    there are experts. some_left_out: whether rows without an outcome were. rows_per_day: None if there are no times."""
+    there are experts. said: None if the table has no answers. some_left_out: whether rows without an outcome were. rows_per_day:
+    None if there are no times."""
 
     sheet: Sheet
     experts: list[Expert]
@@ -34,6 +37,7 @@ class TableRows:
     words: list[str] | None
     texts: list[str] | None
     amounts: dict[str, np.ndarray] | None
+    said: Said | None
     some_left_out: bool
     rows_per_day: float | None
 
@@ -52,6 +56,7 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     words = None if named.label is None else sheet.words(named.label)
     texts = None if named.text is None else sheet.texts(named.text)
     amounts = amounts_of(sheet, experts, words) if experts else None
+    said = None if amounts is None else read_said(sheet, experts, ~np.isnan(amounts["errors"]))
     for column in (column for column in (named.category, named.split) if column is not None):
         sheet.words(column)
     for column in (name for name in features if name not in seen.categories):
@@ -59,7 +64,7 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     if named.split_by is not None:
         sheet.times(named.split_by)
     rate = len(sheet) / days if days else None
-    return TableRows(sheet, experts, roles, seen, words, texts, amounts, len(asked) < len(whole), rate)
+    return TableRows(sheet, experts, roles, seen, words, texts, amounts, said, len(asked) < len(whole), rate)
 
 
 def _days(sheet: Sheet, column: str) -> float | None:

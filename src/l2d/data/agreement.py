@@ -1,0 +1,186 @@
+"""Which answers of experts agree: the rules of dataset.agree. Light: imports torch and scikit-learn only to use them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib import import_module
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l2d.data.cells import EMPTY, NUMBER
+from l2d.utils.errors import ParameterError, unknown
+
+if TYPE_CHECKING:
+    from l2d.core.replies import Replies
+
+RULES = ("exact", "within:0.01", "json:FIELD", "similar:0.8", "MODULE.FUNCTION")
+OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+AMOUNT = re.compile(rf"\$?\s*({NUMBER})\s*\$?\s*(%?)")
+LONGEST_EXPONENT = 4  # of a number, beyond which it is a word: Decimal does not take any
+GRAMS = (3, 5)  # characters, for similar:
+PAIRS = 10_000  # of texts, compared at a time
+Key = Hashable  # None: no answer
+Agree = Callable[[Any, Any], bool]
+
+
+class Agreement:
+    """exact: equal after normalising. within:0.01: numbers may differ by that share of the larger one, all else is exact.
+    json:FIELD: this field of JSON answers is equal. similar:0.8: cosine of hashed n-grams of characters, at least.
+    MODULE.FUNCTION of the user's own: takes two answers, returns whether they agree. None, NaN and empty text are no answer."""
+
+    def __init__(self, rule: str = "exact") -> None:
+        self.rule = rule
+        self.name, _, self.value = rule.partition(":")
+        self.is_own = OWN.fullmatch(rule) is not None
+        if self.name in ("within", "similar"):
+            if not re.fullmatch(r"0?\.\d+|[01](\.0*)?", self.value):
+                raise ParameterError("agree", f"needs a number from 0 to 1, such as {self.name}:0.5", rule)
+        elif rule != "exact" and not (self.name == "json" and self.value) and not self.is_own:
+            raise ParameterError("agree", unknown("rule", rule, RULES), rule)
+
+    def kinds(self, answers: Sequence[Sequence[Any]], rows: Sequence[int] | None = None) -> np.ndarray:
+        """int64 [n, p]: for each answer the place of the first one in its row that it agrees with, its own if there is none, or −1
+        without an answer. rows: their numbers in messages; from 1 by default."""
+        keys, agree = self._keys([[as_text(answer) for answer in row] for row in answers])
+        found = np.full((len(keys), len(keys[0]) if keys else 0), -1)
+        for i, row in enumerate(keys):
+            try:
+                found[i] = numbered(row, agree)
+            except Exception as error:
+                if not self.is_own:
+                    raise
+                told = " ".join(f"{type(error).__name__}: {error}".split())
+                place = i + 1 if rows is None else rows[i]
+                raise ParameterError("agree", f"fails on row {place}: {told}", self.rule) from error
+        return found
+
+    def _keys(self, texts: list[list[str | None]]) -> tuple[list[list[Key]], Agree | None]:
+        """What is compared, and how; None: equal keys agree."""
+        if self.is_own:
+            return [[*row] for row in texts], own_function(self.rule)
+        if self.name == "similar":
+            return similar(texts, float(self.value))
+        field = self.value if self.name == "json" else None
+        known: dict[str | None, Key] = {None: None}
+        for text in {text for row in texts for text in row if text is not None}:
+            known[text] = normalised(text if field is None else json_field(text, field))
+        share = Decimal(self.value) if self.name == "within" else None
+        return [[known[text] for text in row] for row in texts], None if share is None else within(share)
+
+
+def as_text(answer: Any) -> str | None:
+    """None for an answer that is empty."""
+    text = "" if answer is None else str(answer)
+    return None if text.strip().lower() in (*EMPTY, "<na>") else text  # pandas' missing value
+
+
+def numbered(keys: Sequence[Key], agree: Agree | None) -> list[int]:
+    """The kinds of one row."""
+    if agree is None:
+        place_of: dict[Key, int] = {None: -1}
+        return [place_of.setdefault(key, place) for place, key in enumerate(keys)]
+    found: list[int] = []
+    for place, key in enumerate(keys):
+        earlier = (k for k, one in enumerate(keys[:place]) if one is not None and agree(one, key))
+        first = None if key is None else next(earlier, None)
+        found.append(-1 if key is None else place if first is None else found[first])
+    return found
+
+
+def normalised(text: str | None) -> Key:
+    """A number, a percentage, or words without capitals, repeated spaces and a full stop at the end."""
+    words = "" if text is None else " ".join(text.casefold().replace("−", "-").split()).removesuffix(".").rstrip()
+    match = AMOUNT.fullmatch(words.replace("-$", "$-"))
+    if match and len(match[1].partition("e")[2]) <= LONGEST_EXPONENT:
+        number = Decimal(match[1].replace(",", ""))
+        return (number, "%") if match[2] else number
+    return words if words not in EMPTY else None
+
+
+def json_field(text: str, field: str) -> str | None:
+    """The field of the JSON object in a text, which may have words around it; None if there is none."""
+    try:
+        value = json.loads(text[text.find("{") : text.rfind("}") + 1]).get(field)
+    except (ValueError, RecursionError):
+        return None
+    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def within(share: Decimal) -> Agree:
+    def agree(one: Key, two: Key) -> bool:
+        if isinstance(one, tuple) and isinstance(two, tuple):  # percentages
+            one, two = one[0], two[0]
+        if not (isinstance(one, Decimal) and isinstance(two, Decimal)):
+            return one == two
+        return one == two or abs(one - two) <= share * max(abs(one), abs(two))
+
+    return agree
+
+
+def similar(texts: list[list[str | None]], least: float) -> tuple[list[list[Key]], Agree]:
+    """Keys are the numbers of the different texts."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    numbers: dict[str, int] = {}
+    keys = [[None if text is None else numbers.setdefault(text, len(numbers)) for text in row] for row in texts]
+    pairs = sorted({pair for row in keys for pair in combinations([key for key in row if key is not None], 2)})
+    close = set[tuple[int, int]]()
+    if pairs:
+        vectors = HashingVectorizer(analyzer="char_wb", ngram_range=GRAMS, n_features=2**18).transform(numbers)
+        for begin in range(0, len(pairs), PAIRS):
+            one, two = np.array(part := pairs[begin : begin + PAIRS]).T
+            cosines = np.asarray(vectors[one].multiply(vectors[two]).sum(axis=1)).ravel()
+            close |= {pair for pair, cosine in zip(part, cosines, strict=True) if cosine >= least}
+    return [[*row] for row in keys], lambda one, two: one == two or (one, two) in close
+
+
+def own_function(rule: str) -> Agree:
+    """A function of the user's own. What its module merely imports from another package is refused, as for classes."""
+    module, _, name = rule.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ParameterError("agree", f"{error}; rules are {', '.join(RULES)}", rule) from error
+    origin = str(getattr(found, "__module__", None))
+    if not callable(found) or origin.partition(".")[0] != module.partition(".")[0]:
+        raise ParameterError("agree", f"is not a function of {module}", rule)
+    agree: Agree = found
+    return lambda one, two: bool(agree(one, two))
+
+
+@dataclass(frozen=True)
+class Said:
+    """What p experts said on n rows, as it was given: answers as text [n, p], None where there is none; confidence and length
+    float64 [n, p], NaN where not known."""
+
+    answers: np.ndarray | None
+    confidence: np.ndarray
+    length: np.ndarray
+
+    @staticmethod
+    def experts_without(answers: np.ndarray) -> list[int]:
+        """Those without any answer, while others have some."""
+        some = (answers != None).any(axis=0)  # noqa: E711 (of each cell)
+        return [k for k, any_at_all in enumerate(some.tolist()) if some.any() and not any_at_all]
+
+    def replies(self, asked: np.ndarray, agreement: Agreement, rows: Sequence[int] | None = None) -> Replies:
+        """asked: bool [n, p]. An answer has the length of its text, if no other is known."""
+        import torch
+
+        from l2d.core.replies import Replies
+
+        length, kinds = self.length, np.full(asked.shape, -1)
+        if self.answers is not None:
+            answers = self.answers.copy()
+            answers[~asked] = None
+            kinds = agreement.kinds(answers.tolist(), rows)
+            own = [[len(answer or "") for answer in row] for row in answers]
+            length = np.where(np.isnan(length), own, length)
+        signals = np.where(asked[..., None], np.stack([np.log1p(length), self.confidence], axis=-1), np.nan)
+        return Replies(torch.from_numpy(kinds), torch.from_numpy(signals.astype(np.float32)))
