@@ -107,7 +107,11 @@ def test_a_table_with_a_row_per_query(tmp_path: Path, capsys: Captured) -> None:
 
 def test_what_experts_said(tmp_path: Path, capsys: Captured) -> None:
     """The length of the query is no answer's."""
-    said = {"llm_response": [f"it is {i}" for i in range(60)], "response_chars": [7] * 60, "avg_logprob": [-0.5] * 60}
+    said: Cells = {
+        "llm_response": [f"it is {i}" for i in range(60)],
+        "response_chars": [7] * 60,
+        "avg_logprob": [-0.5] * 60,
+    }
     cells = {**messy(), **said, "query_length": list(range(60))}
     roles, words, _ = checked(write(tmp_path, cells), capsys)
     assert [roles[name] for name in (*said, "query_length")] == ["answer", "length", "confidence", "not"]

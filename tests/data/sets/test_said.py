@@ -139,7 +139,7 @@ def test_a_log(tmp_path: Path) -> None:
     found = replies(arrays)
     assert found.kinds.tolist() == [[0, 0], [0, -1], [-1, 1], [0, -1]]
     signals = found.signals.numpy()
-    np.testing.assert_allclose(np.expm1(signals[..., 0]), [[7, 3], [1, NAN], [NAN, 1], [1, NAN]], rtol=1e-6)
+    np.testing.assert_allclose(np.expm1(signals[..., 0]), np.array([[7, 3], [1, NAN], [NAN, 1], [1, NAN]]), rtol=1e-6)
     np.testing.assert_allclose(signals[..., 1], [[0.9, NAN], [-1, NAN], [NAN, 0.1], [2, NAN]], rtol=1e-6)
     assert arrays.seen.features == ("x",)
 
