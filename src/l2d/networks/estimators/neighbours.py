@@ -71,8 +71,12 @@ class Neighbours(Scaled):
         closeness = torch.addmm(-self.kept.square().sum(dim=1), queries, self.kept.T, alpha=2)
         if not len(self.unasked):
             return closeness.topk(k, dim=1).indices[:, None]
-        asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in self.unasked.T]
-        return torch.stack([part.topk(k, dim=1).indices for part in asked], dim=1)
+        groups, some = self.unasked, self.unasked.any(dim=0)
+        own = torch.arange(len(some), device=some.device)
+        if not torch.compiler.is_exporting() and not some.all():  # experts that were asked on all rows share one search
+            groups, own = torch.cat([torch.zeros_like(groups[:, :1]), groups[:, some]], dim=1), some.cumsum(0) * some
+        asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in groups.T]
+        return torch.stack([part.topk(k, dim=1).indices for part in asked], dim=1)[:, own]
 
     def right_of(self, near: Tensor) -> Tensor:
         """The scores of each expert on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
