@@ -131,7 +131,7 @@ def untrained(
         kept_guard = guard or held(splits, router)[0]
         reading = {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.reading.items()}
         write_weights(
-            run.path / FILE, {**router.weights(), **kept, **reading}, describe(experiment, splits, kept_guard)
+            run.path / FILE, {**router.weights(), **kept, **reading}, describe(experiment, splits, router, kept_guard)
         )
         write_json(run.path / "metrics.json", {})
     return Untrained(run.path, splits, router)

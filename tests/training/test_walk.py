@@ -17,6 +17,8 @@ from l2d.config.identity import cell_path
 from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
 from l2d.lightning.progress import EpochsFromOne
+from l2d.networks.estimators.linear import Ridge
+from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.tabular import MLP
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker
@@ -257,14 +259,15 @@ def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
     seen = Seen(text=text, features=("x", "y"))
     splits: Any = SimpleNamespace(panel=SimpleNamespace(names=("a", "b")), prices=torch.tensor([0.5, 0.25]), seen=seen)
     splits.num_classes, splits.train = 3, SimpleNamespace(source=torch.zeros(9, 8, 6))
-    found = walk.describe(experiment, splits, guard)
+    router: Any = SimpleNamespace(network=EstimatorNetwork(Ridge()))
+    found = walk.describe(experiment, splits, router, guard)
     assert (found.experts, found.prices, found.num_classes, found.shape) == (("a", "b"), (0.5, 0.25), 3, (8, 6))
     assert (found.seen, found.guard) == (seen, guard)
     encoder = experiment.plain["dataset"]["encoder"]
     assert encoder is not None
     assert found.encoder == (None if text is None else encoder)
     splits.prices = None
-    assert walk.describe(experiment, splits, guard).prices is None
+    assert walk.describe(experiment, splits, router, guard).prices is None
 
 
 def test_judging_that_runs_out_of_memory_starts_again_with_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:

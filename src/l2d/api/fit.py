@@ -35,9 +35,10 @@ from l2d.lightning.learner import ended_by_signals
 from l2d.lightning.random_state import interruptible, random_state_kept
 from l2d.methods.method import Method
 from l2d.networks.network import Network
+from l2d.router.plans import score_plan
 from l2d.router.router import Router, router_of
 from l2d.router.score import score_decisions
-from l2d.router.trained import decide_inputs
+from l2d.router.trained import decide_inputs, outputs_of
 from l2d.runs.artifact.rebuild import rebuild
 from l2d.training.walk import describe, fit_in_memory, tensors_of
 from l2d.utils.errors import L2DError, ParameterError, under
@@ -195,7 +196,7 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
     """The router, judged on the validation rows: the caller has the test rows."""
     with random_state_kept(), interruptible(), ended_by_signals():
         fitted, judged = fit_in_memory(experiment, splits)
-        description = describe(experiment, splits, judged.guard)
+        description = describe(experiment, splits, fitted.router, judged.guard)
         if outcomes.whole:  # their prices are not known apart
             description = replace(description, prices=None)
         weights = {name: value.detach().cpu() for name, value in tensors_of(fitted.router, splits, judged).items()}
@@ -211,6 +212,10 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
     rows, listed = splits.validation, None
     if outcomes.prices is not None and outcomes.by_row is None:
         listed = outcomes.prices * router.prices.per_training_price
+    if router.description.plan is not None:
+        assert rows.answers.replies is not None
+        outputs, said = outputs_of(router, rows.inputs), rows.answers.replies
+        return replace(router, validation=score_plan(router, outputs, said, rows.answers.errors, rows.prices))
     decisions, from_log = decide_inputs(router, rows.inputs), rows.logged is not None
     score = score_decisions(decisions, rows.costs, outcomes.names, listed, unit=router.prices, from_log=from_log)
     return replace(router, validation=score)

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from l2d.core.replies import Replies
 from l2d.methods.priced import CostRegression
 from l2d.networks.estimators.best import Best
 from l2d.networks.estimators.clusters import Clusters
@@ -13,6 +14,7 @@ from l2d.networks.estimators.lookup import Lookup
 from l2d.networks.estimators.mixture import Mixture
 from l2d.networks.estimators.neighbours import Neighbours
 from l2d.networks.estimators.network import EstimatorNetwork
+from l2d.networks.estimators.planner import Planner
 from l2d.utils.parameters import Count, Positive
 
 
@@ -32,12 +34,15 @@ class SimpleRouter(CostRegression):
     def own_network(self) -> EstimatorNetwork:
         return EstimatorNetwork(self.estimator())
 
-    def fit_rows(self, inputs: Tensor, costs: Tensor, labels: Tensor, prices: Tensor) -> FitRows:
+    def fit_rows(
+        self, inputs: Tensor, costs: Tensor, labels: Tensor, prices: Tensor, replies: Replies | None = None
+    ) -> FitRows:
         """costs: without prices that differ between rows, like those of every training split of a priced method. prices [p], or
         [n, p] if they differ."""
         mean = prices if prices.ndim == 1 else prices.nanmean(dim=0)
         unit = float(self.most - self.least)
-        return FitRows(inputs, self.right(costs.double() - self.prices.double()), labels, mean / unit)
+        right = self.right(costs.double() - self.prices.double())
+        return FitRows(inputs, right, labels, mean / unit, (prices / unit).expand_as(right), replies)
 
 
 class NearestNeighbours(SimpleRouter):
@@ -81,6 +86,17 @@ class Auto(SimpleRouter):
 
     def estimator(self) -> Estimator:
         return Best(self.seconds)
+
+
+class Planned(Auto):
+    """Auto's estimates, and a plan that may ask another expert after an answer. Its offsets would change no decision."""
+
+    @property
+    def by_argmax(self) -> bool:
+        return False
+
+    def estimator(self) -> Estimator:
+        return Planner(self.seconds)
 
 
 class Mix(LinearEstimates):

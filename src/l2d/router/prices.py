@@ -12,6 +12,8 @@ from l2d.core.budget import OperatingPoint, keep_within
 from l2d.core.prices import PriceList, prices_in_order
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
+from l2d.networks.estimators.planner import planner_of
+from l2d.router.plans import repriced_plan
 from l2d.router.trained import NEEDS_GUARD, TrainedRouter, has_budget, knows_prices
 from l2d.utils.errors import ParameterError
 
@@ -28,6 +30,8 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
         raise ParameterError("prices", "missing; give prices, a budget, or both")
     if budget is not None and router.raw:
         raise ParameterError("budget", NEEDS_GUARD, budget)
+    if planner_of(router.network) is not None:
+        return repriced_plan(router, given, budget, confidence)
     asked = "budget" if given is None else "prices"
     known = None if router.prices.listed is None else in_float32(router.prices.listed)
     listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))

@@ -13,11 +13,21 @@ from l2d.core.prices import PriceList
 from l2d.router.added import with_expert
 from l2d.router.choices import Choice, make_choices
 from l2d.router.export import export_router
+from l2d.router.plans import Step, begin, given_replies, score_plan
 from l2d.router.prices import costs_for, repriced
 from l2d.router.queries import file_inputs
 from l2d.router.saved import read_saved, save_router
 from l2d.router.score import Comparison, RouterScore, compare_decisions, score_decisions
-from l2d.router.trained import TrainedRouter, allowed_experts, decide_inputs, embed, outputs_of, readable_inputs
+from l2d.router.trained import (
+    TrainedRouter,
+    allowed_experts,
+    decide_inputs,
+    embed,
+    inputs_of,
+    outputs_of,
+    plan_of,
+    readable_inputs,
+)
 from l2d.runs.artifact.rebuild import RebuiltRun, rebuild_run
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -99,6 +109,15 @@ class Router(TrainedRouter):
         only_raw = raw is not None and prices is None and budget is None and confidence is None
         return router if only_raw else repriced(router, prices, budget, confidence)
 
+    def begin(self, query: Any, *, cap: float | None = None) -> Step:
+        """The first step of one query, for a loop of your own: whom to ask and, after each answer, whether to ask another.
+
+        Args:
+            query: As one of those for `route`.
+            cap: On the prices of all calls for this query, in the unit of the prices in training.
+        """
+        return begin(self, outputs_of(self, inputs_of(self, [query])), cap)
+
     def within(self, budget: float, confidence: float | None = None) -> "Router":
         """Another router, which keeps the mean price per query within a budget: short for `at(budget=…, confidence=…)`."""
         return self.at(budget=budget, confidence=confidence)
@@ -142,7 +161,9 @@ class Router(TrainedRouter):
         inputs, empty = readable_inputs(self, queries)
         return decide_inputs(self, inputs).masked_fill(empty, self.description.guard.best)
 
-    def score(self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None) -> RouterScore:
+    def score(
+        self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None, answers: Any = None
+    ) -> RouterScore:
         """Score the choices on queries whose costs are known.
 
         Args:
@@ -151,6 +172,8 @@ class Router(TrainedRouter):
             errors: [n, p].
             prices: [p], also by expert's name, or [n, p], in the unit of the prices in training, as for `at`. Default: the router's
                 own, if it has one per expert.
+            answers: As for `l2d.fit`, if this router may ask again. Prices are then those of all calls, and shares are of the
+                experts whose answers are given.
 
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals, in units of one error. Printed, they are in
@@ -159,6 +182,9 @@ class Router(TrainedRouter):
         """
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
+        if plan_of(self)[0] is not None:
+            outputs, replies = outputs_of(self, inputs_of(self, queries)), given_replies(self, answers, len(found))
+            return score_plan(self, outputs, replies, found if paid is None else found - paid, paid)
         return score_decisions(decisions, found, self.experts, paid, unit=self.prices, allowed=allowed_experts(self))
 
     def compare(

@@ -13,9 +13,11 @@ from l2d.core.budget import OperatingPoint
 from l2d.core.decisions import at_least_float32
 from l2d.core.guard import Guard, HeldOut
 from l2d.core.prices import Prices
+from l2d.core.replies import Replies
 from l2d.data.batches import eval_parts
 from l2d.data.text.encoders import Encoder
 from l2d.methods.method import Method
+from l2d.networks.estimators.planner import LEARNED, Planner, planner_of
 from l2d.networks.network import Network
 from l2d.router.queries import query_inputs, readable
 from l2d.router.score import RouterScore
@@ -116,8 +118,11 @@ def outputs_of(router: TrainedRouter, inputs: Tensor) -> Tensor:
 
 
 def decide_outputs(router: TrainedRouter, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The chosen experts, counted from 0, without and with the guard. outputs: on the router's device."""
+    """The chosen experts, counted from 0, without and with the guard; of a plan, those that are asked first. outputs: on the
+    router's device."""
     with torch.inference_mode():
+        if (first := first_asks(router, outputs)) is not None:
+            return first, first
         own, guard = router.method.decide(outputs), active_guard(router)
         return own, own if guard is None else guard.decide(router.method.utilities(outputs), own)
 
@@ -125,3 +130,22 @@ def decide_outputs(router: TrainedRouter, outputs: Tensor) -> tuple[Tensor, Tens
 def decide_inputs(router: TrainedRouter, inputs: Tensor) -> Tensor:
     """The chosen expert of each input, counted from 0, int64 [n]."""
     return decide_outputs(router, outputs_of(router, inputs).to(router.device))[1].cpu()
+
+
+def plan_of(router: TrainedRouter) -> tuple[Planner | None, str]:
+    """The planner and the plan that it follows; None if the router asks one expert."""
+    planner = planner_of(router.network)
+    name = LEARNED if router.raw and planner is not None else router.description.plan
+    return (None, "") if planner is None or name is None else (planner, name)
+
+
+def first_asks(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
+    """The expert that is asked first, [n]; None if the router asks one expert."""
+    planner, name = plan_of(router)
+    if planner is None:
+        return None
+    n, p = len(outputs), len(router.experts)
+    nothing = Replies(torch.full((n, p), -1), torch.full((n, p, 2), torch.nan))
+    nobody = torch.zeros(n, p, dtype=torch.bool)
+    view = planner.view(outputs[:, :p].cpu(), nothing)
+    return planner.plans[name](view, nobody, torch.full((n, p), -1.0), nobody)[0]

@@ -14,6 +14,7 @@ from l2d.assembly.module import RouterModule
 from l2d.core.decisions import at_least_float32
 from l2d.data.batches import Batches
 from l2d.methods.method import Method
+from l2d.networks.network import Network
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Fitted:
     @property
     def method(self) -> Method:
         return self.router.method
+
+    @property
+    def network(self) -> Network:
+        found = self.router.network
+        assert isinstance(found, Network)
+        return found
 
     @property
     def splits(self) -> Splits:

@@ -16,6 +16,7 @@ from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
 from l2d.training import score
 from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
+from l2d.training.plans import rivals, with_plan_names
 from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, score_router
 
 SIMPLE = ("nearest_neighbours", "category_table")
@@ -51,7 +52,8 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it. The guard that is
     deployed is fitted to all rows; the guarded decisions on a fold's rows are those of a guard that did not see them."""
     rows = gathered(folds)
-    method, splits = fitted.method, replace(fitted.splits, train_costs=rows.costs)
+    method, splits = fitted.method, with_plan_names(fitted, fitted.splits)
+    splits = replace(splits, train_costs=rivals(fitted, rows.costs))
     best = metrics_.best_single(splits.train_costs)
     guard = guard_of(method, rows, best)
     guarded = guarded_by_the_others(method, folds, best)

@@ -20,6 +20,7 @@ from l2d.data.split import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
 from l2d.training.fitted import Fitted, LearnedRows
+from l2d.training.plans import plan_outcomes, with_plan_names
 from l2d.utils.errors import L2DError
 
 RARE = 0.02  # a propensity
@@ -84,9 +85,10 @@ class RoutedRows:
 
 def score_router(fitted: Fitted) -> Scored:
     """The only use of the test split."""
-    method, splits, data = fitted.method, fitted.splits, fitted.data
+    method, data = fitted.method, fitted.data
+    splits = with_plan_names(fitted, fitted.splits)
     outputs = fitted.outputs([data.predict_dataloader(), data.val_dataloader()])
-    test, validation = map(partial(routed, method), (splits.test, splits.validation), outputs)
+    test, validation = map(partial(routed, fitted), (splits.test, splits.validation), outputs)
     judged = judge(fitted, validation)
     guard, guarded = judged.guard, judged.guard.decide(test.utilities, test.decisions)
     metrics = RunMetrics(
@@ -105,22 +107,31 @@ def score_router(fitted: Fitted) -> Scored:
 def judge_validation(fitted: Fitted) -> Judged:
     """Fit the guard to the validation rows. The test rows are not used."""
     [outputs] = fitted.outputs([fitted.data.val_dataloader()])
-    return judge(fitted, routed(fitted.method, fitted.splits.validation, outputs))
+    return judge(fitted, routed(fitted, fitted.splits.validation, outputs))
 
 
 def judge(fitted: Fitted, validation: RoutedRows) -> Judged:
-    method, splits = fitted.method, fitted.splits
+    method, splits = fitted.method, with_plan_names(fitted, fitted.splits)
     # Experts that learned from the training rows are compared on validation rows.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     guard = guard_of(method, validation, metrics_.best_single(chosen_on))
     return Judged(guard, held_out(method, validation, splits, chosen_on))
 
 
-def routed(method: Method, split: Split, outputs: Tensor) -> RoutedRows:
+def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
     """outputs: the network's, for the split's rows."""
     if not outputs.isfinite().all():
         raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
-    return RoutedRows.of(method, split, outputs)
+    rows = RoutedRows.of(fitted.method, split, outputs)
+    if (plans := plan_outcomes(fitted, split, outputs)) is None:
+        return rows
+    costs, spent = plans
+    costs, prices = (
+        torch.cat([split.costs, costs], dim=1),
+        torch.cat([split.prices.expand_as(split.costs), spent], dim=1),
+    )
+    learned = torch.full_like(rows.decisions, costs.shape[1] - 1)
+    return replace(rows, decisions=learned, costs=costs, prices=prices, expected_errors=None)
 
 
 def about_the_routing(

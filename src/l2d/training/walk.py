@@ -35,6 +35,7 @@ from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescriptio
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.training.fitted import Fitted
+from l2d.training.plans import deployed
 from l2d.training.score import Judged, Scored, judge_validation, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted, say
@@ -244,7 +245,7 @@ def write(
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
     weights = tensors_of(router, splits, scored.judged)
-    write_weights(run.path / FILE, weights, describe(experiment, splits, scored.judged.guard))
+    write_weights(run.path / FILE, weights, describe(experiment, splits, router, scored.judged.guard))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
     if splits.propensities is not None and splits.train_ids is not None:
@@ -259,8 +260,10 @@ def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str
     return router.weights() | kept | summary_tensors(splits.train.source, splits.train.rows)
 
 
-def describe(experiment: Experiment, splits: Splits, guard: Guard) -> RouterDescription:
+def describe(experiment: Experiment, splits: Splits, router: RouterModule, guard: Guard) -> RouterDescription:
     """The facts that `l2d route` needs beside the weights and the config, since it has no data."""
+    assert isinstance(router.network, Network)
+    guard, plan = deployed(router.network, splits, guard)
     reads = experiment.plain["dataset"].get("encoder")
     return RouterDescription(
         experts=splits.panel.names,
@@ -270,4 +273,5 @@ def describe(experiment: Experiment, splits: Splits, guard: Guard) -> RouterDesc
         seen=splits.seen,
         encoder=None if splits.seen.text is None else reads,
         guard=guard,
+        plan=plan,
     )

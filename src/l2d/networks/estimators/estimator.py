@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from l2d.core.replies import Replies
 from l2d.networks.tabular import CONSTANT, FAR
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
@@ -18,18 +19,23 @@ from l2d.utils.seeding import derive_seed
 @dataclass(frozen=True)
 class FitRows:
     """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1, NaN where it was not asked. labels int [n], −1 where
-    unknown. prices [p]: mean prices in units of `right`; None: all 0."""
+    unknown. prices [p]: mean prices in units of `right`; None: all 0. paid [n, p]: those of each row. replies: what the experts
+    answered, if that is known."""
 
     inputs: Tensor
     right: Tensor
     labels: Tensor
     prices: Tensor | None = None
+    paid: Tensor | None = None
+    replies: Replies | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def take(self, positions: Tensor) -> "FitRows":
-        return replace(self, inputs=self.inputs[positions], right=self.right[positions], labels=self.labels[positions])
+        names = ("inputs", "right", "labels", "paid", "replies")
+        taken: dict[str, Any] = {name: part[positions] for name in names if (part := vars(self)[name]) is not None}
+        return replace(self, **taken)
 
 
 def shuffled(n: int, what: str) -> Tensor:

@@ -30,7 +30,8 @@ RETRAIN = "train the run again with force=true"
 @dataclass(frozen=True)
 class RouterDescription:
     """The facts that the tensors do not hold. prices: one per expert, None if each row has its own or they are part of
-    the costs. shape: of one input. encoder: the text encoder's config. factor: on the prices, so that a budget is kept."""
+    the costs. shape: of one input. encoder: the text encoder's config. factor: on the prices, so that a budget is kept. plan: that
+    the router follows, None if it asks one expert."""
 
     experts: tuple[str, ...]
     prices: tuple[float, ...] | None
@@ -40,6 +41,7 @@ class RouterDescription:
     encoder: dict[str, Any] | None
     guard: Guard
     factor: float = 1.0
+    plan: str | None = None
 
     @property
     def kind(self) -> str:
@@ -59,7 +61,7 @@ class RouterDescription:
         return " and ".join([*columns, *text]) or f"rows of {self.shape[0]} numbers"
 
     def as_dict(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("experts", "prices", "num_classes", "factor")}
+        own = {name: getattr(self, name) for name in ("experts", "prices", "num_classes", "factor", "plan")}
         seen = {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder}
         return {"format": FORMAT, "version": own_version(), **own, "input": seen, "guard": self.guard.as_dict()}
 
@@ -76,6 +78,7 @@ class RouterDescription:
             encoder=encoder,
             guard=Guard.from_dict(content["guard"]),
             factor=content["factor"],
+            plan=content.get("plan"),
         )
 
 

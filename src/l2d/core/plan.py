@@ -1,0 +1,319 @@
+"""Whom to ask next, given what was said: chances of answers, backward induction over sets of asked experts, and simple plans.
+
+State: the log-odds f_k(x) that each expert is right, who was asked, and what they said. Action: stop with an answer, or ask
+another. V(S) is the least expected cost from the set S of asked experts on: V(S) = min(1 − max_j π_j, min_{k ∉ S} Q(S, k)), where
+π_j is the chance that expert j's answer is right, and Q(S, k) = E[price_k + V(S ∪ {k}) | state]. Both are regressions, π one over
+all states.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from l2d.core.replies import Replies
+
+MOST = 8  # experts: there are 2^p sets of them
+STATES = 300_000  # to learn chances from, at most
+FOLDS = 5
+PENALTY = 1e-4  # of the regressions, per row
+STEPS, LONGEST, CLOSE = 20, 3.0, 1e-4  # of Newton's method: how many, how long, and which one is the last
+FLAT = 1e-6  # the least weight of a row there
+CONSTANT = 1e-6  # the spread of a column that says nothing
+
+
+@dataclass(frozen=True)
+class View:
+    """n rows, with all that may be seen of them. logits [n, p]: log-odds that each expert is right, from the input alone. kinds
+    [n, p]: equal numbers are equal answers, −1 is none. signals [n, p, s]: standardised, 0 where not known."""
+
+    logits: Tensor
+    kinds: Tensor
+    signals: Tensor
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def take(self, rows: Tensor) -> "View":
+        return View(self.logits[rows], self.kinds[rows], self.signals[rows])
+
+    @cached_property
+    def same(self) -> Tensor:
+        """bool [n, p, p]. No answer agrees with none but itself."""
+        equal = (self.kinds[:, :, None] == self.kinds[:, None, :]) & (self.kinds >= 0)[:, :, None]
+        return equal | torch.eye(self.kinds.shape[1], dtype=torch.bool)
+
+
+def answer_features(view: View, asked: Tensor) -> Tensor:
+    """What speaks for each expert's answer, and against it: who gave it, who gave another, how good they are on this input.
+    asked bool [n, p] -> [n, p, F]; meaningful where asked."""
+    n, p = asked.shape
+    for_it, against = asked[:, None, :] & view.same, asked[:, None, :] & ~view.same
+    size = for_it.sum(dim=2)
+    rival = torch.where(against, size[:, None, :], 0).amax(dim=2)  # the largest group with another answer
+    counts = torch.arange(2, p + 1)
+    mean = view.logits.mean(dim=1, keepdim=True)
+    better, mean = (view.logits - mean)[:, None, :], mean.expand(n, p)
+    pro, con = for_it.to(view.logits), against.to(view.logits)
+    parts = [pro, con, pro * better, con * better, pro * (size > 1)[..., None]]
+    parts += [(votes[..., None] == counts).to(pro) for votes in (size, rival)]
+    parts += [part[..., None] for part in (view.kinds < 0, mean, mean * size, mean * con.sum(dim=2))]
+    parts += [part * view.signals[:, None, :, s] for s in range(view.signals.shape[2]) for part in (pro, con)]
+    return torch.cat([part.to(pro) for part in parts], dim=2)
+
+
+def logistic(points: Tensor, right: Tensor, start: Tensor | None = None) -> Tensor:
+    """Logistic regression with a small ridge penalty, by Newton's method. points [m, F + 1], the last column being 1; right [m] in
+    0 to 1 -> [F + 1]."""
+    penalty = PENALTY * len(points) * torch.eye(points.shape[1]).to(points)
+    penalty[-1, -1] = 0.0
+    weights = torch.zeros_like(penalty[0]) if start is None else start
+    for _ in range(STEPS):
+        chances = torch.sigmoid(points @ weights)
+        slope = points.T @ (chances - right) + penalty @ weights
+        curve = (points * (chances * (1 - chances)).clamp(min=FLAT)[:, None]).T @ points + penalty
+        step = torch.linalg.solve(curve.double(), slope.double()).to(points)
+        weights = weights - step.clamp(-LONGEST, LONGEST)
+        if step.abs().max() < CLOSE:
+            break
+    return weights
+
+
+def chances_of(weights: Tensor, view: View, asked: Tensor) -> Tensor:
+    """π [n, p]: that each asked expert's answer is right; −1 for those not asked. weights [F + 1], or [n, F + 1] for each row."""
+    features = answer_features(view, asked)
+    scores = torch.einsum("npf,nf->np", features, weights[..., :-1].expand(len(view), -1)) + weights[..., -1:]
+    return torch.where(asked, torch.sigmoid(scores), -1.0)
+
+
+def move_features(view: View, asked: Tensor, chances: Tensor) -> Tensor:
+    """What the cost from here on depends on, if expert k is asked next. -> [n, p, G]"""
+    known = torch.sigmoid(view.logits)
+    first, second = chances.clamp(min=0).topk(2, dim=1).values.T
+    one = torch.ones_like(first)
+    common = torch.stack([one, first, first * first, second, first * second], dim=1)[:, None, :].expand(
+        -1, known.shape[1], -1
+    )
+    own = torch.stack([known, known * first[:, None], known * known], dim=2)
+    left = torch.where(asked, 0.0, known)[:, None, :] * (
+        1 - torch.eye(known.shape[1])
+    )  # those who could be asked after k
+    return torch.cat([common, own, left], dim=2)
+
+
+def number_of(asked: Tensor) -> Tensor:
+    """The set of asked experts as a number, [n, p] -> [n]."""
+    return (asked.long() << torch.arange(asked.shape[1])).sum(dim=1)
+
+
+def every_set(p: int) -> Tensor:
+    """bool [2^p, p], by number."""
+    return (torch.arange(2**p)[:, None] >> torch.arange(p)) & 1 == 1
+
+
+def fold_numbers(n: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0)) % FOLDS
+
+
+def learn_chances(view: View, right: Tensor) -> Tensor:
+    """The weights without each fold's rows, and of all. -> [FOLDS + 1, F + 1]"""
+    n, p = right.shape
+    folds, sets = fold_numbers(n), every_set(p)[1:]
+    each, draw = max(1, min(n, STATES // len(sets))), torch.Generator().manual_seed(1)
+    parts = []
+    for asked in sets:
+        rows = torch.arange(n) if each == n else torch.randperm(n, generator=draw)[:each]
+        some, mine = view.take(rows), asked.expand(len(rows), p)
+        earlier = torch.tril(some.same & asked, diagonal=-1).any(dim=2)  # one answer counts once
+        counted = mine & ~earlier
+        parts.append(
+            (answer_features(some, mine)[counted], right[rows][counted], folds[rows][:, None].expand(-1, p)[counted])
+        )
+    features, outcomes, held = (torch.cat(column) for column in zip(*parts, strict=True))
+    mean, spread = features.mean(dim=0), features.std(dim=0, correction=0)
+    spread = torch.where(spread < CONSTANT, 1.0, spread)
+    points, outcomes = (
+        torch.cat([(features - mean) / spread, torch.ones(len(features), 1)], dim=1),
+        outcomes.to(features),
+    )
+    whole = logistic(points, outcomes)
+    found = torch.stack(
+        [*(logistic(points[held != fold], outcomes[held != fold], whole) for fold in range(FOLDS)), whole]
+    )
+    slopes = found[:, :-1] / spread
+    return torch.cat([slopes, found[:, -1:] - slopes @ mean[:, None]], dim=1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows, and the chances of answers after every set of experts was asked, [2^p, n, p], by estimates that did not see
+    the row. right [n, p]."""
+
+    view: View
+    right: Tensor
+    chances: Tensor
+
+    @classmethod
+    def of(cls, view: View, right: Tensor, weights: Tensor) -> "Rows":
+        own = weights[fold_numbers(len(view))]
+        found = [chances_of(own, view, asked.expand(right.shape)) for asked in every_set(right.shape[1])]
+        return cls(view, right, torch.stack(found))
+
+    def follow(self, plan: "Plan") -> "Followed":
+        return follow(plan, self.view, lambda rows, asked: self.chances[number_of(asked), rows])
+
+
+def induct(rows: Rows, prices: Tensor) -> Tensor:
+    """Backward induction: Q's weights [2^p, p, G]. A row's value is what it costs to follow the plan from there, with decisions
+    that its own outcome did not enter. prices [p] or [n, p]."""
+    n, p = rows.right.shape
+    folds, paid, sets = fold_numbers(n), prices.expand(n, p).to(rows.right), every_set(p)
+    errors, values, moves = 1 - rows.right, torch.zeros(n, 2**p), None
+    for number in sets.sum(dim=1).argsort(descending=True, stable=True).tolist():
+        pi = rows.chances[number]
+        features = move_features(rows.view, sets[number].expand(n, p), pi)
+        moves = torch.zeros(2**p, p, features.shape[2]) if moves is None else moves
+        best, answer = pi.max(dim=1)
+        expected = torch.where(best >= 0, 1 - best, torch.inf)
+        value = errors.gather(1, answer[:, None])[:, 0]
+        for k in (~sets[number]).nonzero().flatten().tolist():
+            target = paid[:, k] + values[:, number | 1 << k]
+            moves[number, k], guessed = crossed_regression(features[:, k], target, folds)
+            better = guessed < expected
+            expected, value = torch.where(better, guessed, expected), torch.where(better, target, value)
+        values[:, number] = value
+    assert moves is not None
+    return moves
+
+
+def crossed_regression(features: Tensor, target: Tensor, folds: Tensor) -> tuple[Tensor, Tensor]:
+    """Ridge weights [G], and each row's prediction by the other folds' rows [n]."""
+    points, goal = features.double(), target.double()
+    whole, sums = points.T @ points, points.T @ goal
+    penalty = PENALTY * len(points) * torch.eye(points.shape[1], dtype=torch.float64)
+    guessed = torch.empty_like(goal)
+    for fold in range(FOLDS):
+        mine = points[folds == fold]
+        weights = torch.linalg.solve(whole - mine.T @ mine + penalty, sums - mine.T @ goal[folds == fold])
+        guessed[folds == fold] = mine @ weights
+    return torch.linalg.solve(whole + penalty, sums).float(), guessed.float()
+
+
+# A plan: the next expert to ask on each row, −1 to stop, and the expert whose answer is given then. blocked: who may not be asked.
+# view, asked bool [n, p], chances [n, p], blocked bool [n, p] -> int [n], int [n]
+Plan = Callable[[View, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def least_cost(moves: Tensor) -> Plan:
+    """The plan of the induction."""
+
+    def plan(view: View, asked: Tensor, chances: Tensor, blocked: Tensor) -> tuple[Tensor, Tensor]:
+        expected = (move_features(view, asked, chances) * moves[number_of(asked)]).sum(dim=2)
+        least, move = torch.where(asked | blocked, torch.inf, expected).min(dim=1)
+        best, answer = chances.max(dim=1)
+        stop = (best >= 0) & (1 - best <= least)
+        return torch.where(stop, -1, move), answer
+
+    return plan
+
+
+def one_choice(prices: Tensor) -> Plan:
+    """A router that chooses once, before any answer."""
+
+    def plan(view: View, asked: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        move = (prices - torch.sigmoid(view.logits)).argmin(dim=1)
+        return torch.where(asked.any(dim=1), -1, move), move
+
+    return plan
+
+
+def in_turn(experts: Sequence[int], threshold: float) -> Plan:
+    """A cascade: ask one after another until an answer's chance reaches the threshold; else the last one's answer."""
+
+    def plan(_: View, asked: Tensor, chances: Tensor, *_more: Tensor) -> tuple[Tensor, Tensor]:
+        done = asked.sum(dim=1)
+        order = torch.tensor(experts)
+        last = order[(done - 1).clamp(min=0)]
+        sure = (done > 0) & (chances.gather(1, last[:, None])[:, 0] >= threshold)
+        stop = sure | (done == len(experts))
+        return torch.where(stop, -1, order[done.clamp(max=len(experts) - 1)]), last
+
+    return plan
+
+
+def if_two_disagree(first: int, second: int, third: int) -> Plan:
+    """Ask two; if they disagree, take the third one's answer."""
+
+    def plan(view: View, asked: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        done, agree = asked.sum(dim=1), view.same[:, first, second]
+        move = torch.tensor([first, second, third, -1])[done]
+        return torch.where((done == 2) & agree, -1, move), torch.where(done == 3, third, first)
+
+    return plan
+
+
+def majority(experts: Sequence[int]) -> Plan:
+    """Ask all of these, the first being the best: its answer counts if no other has more votes."""
+
+    def plan(view: View, asked: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.tensor([*experts, -1])
+        votes = (view.same & asked[:, None, :]).sum(dim=2)[:, order[:-1]]
+        return order[asked.sum(dim=1)], order[votes.argmax(dim=1)]
+
+    return plan
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a plan did on n rows: whom it asked, bool [n, p], and whose answer it gave, int [n]."""
+
+    asked: Tensor
+    answer: Tensor
+
+    def costs(self, errors: Tensor, prices: Tensor) -> tuple[Tensor, Tensor]:
+        """Error plus the prices of all calls, and these prices, [n]. errors [n, p]; prices [p] or [n, p]."""
+        spent = torch.where(self.asked, prices.to(errors).expand_as(errors), 0.0).sum(dim=1)
+        return errors.gather(1, self.answer[:, None])[:, 0] + spent, spent
+
+
+def follow(plan: Plan, view: View, chances: Callable[[Tensor, Tensor], Tensor]) -> Followed:
+    """chances: of the answers on some rows [m] after these were asked, bool [m, p] -> [m, p]."""
+    n, p = view.logits.shape
+    asked, answer = torch.zeros(n, p, dtype=torch.bool), torch.zeros(n, dtype=torch.long)
+    going = torch.arange(n)
+    while len(going):
+        mine = asked[going]
+        move, answer[going] = plan(view.take(going), mine, chances(going, mine), torch.zeros_like(mine))
+        going, move = going[move >= 0], move[move >= 0]
+        asked[going, move] = True
+    return Followed(asked, answer)
+
+
+def view_of(logits: Tensor, replies: Replies, mean: Tensor, std: Tensor) -> View:
+    """mean, std [p, s]: of the signals of the training rows."""
+    return View(logits.float(), replies.kinds, ((replies.signals - mean) / std).nan_to_num().clamp(-5, 5))
+
+
+SIMPLE = ("cascade", "two agree", "majority")
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)  # of a cascade's threshold
+
+
+def simple_plan(kind: str, experts: Sequence[int], threshold: float) -> Plan:
+    if kind == "cascade":
+        return in_turn(experts, threshold)
+    return if_two_disagree(*experts) if kind == "two agree" else majority(experts)
+
+
+def simple_candidates(kind: str, right: Tensor, prices: Tensor) -> list[tuple[tuple[int, ...], float]]:
+    """Experts and threshold. Cascades go from cheap to dear; a majority of three follows the best of them. prices [n, p]."""
+    p, good = right.shape[1], right.mean(dim=0).tolist()
+    pairs = list(itertools.combinations(prices.mean(dim=0).argsort(stable=True).tolist(), 2))
+    if kind == "cascade":
+        return [(pair, level) for pair in pairs for level in LEVELS]
+    if kind == "two agree":
+        return [((*pair, third), 0.0) for pair in pairs for third in range(p) if third not in pair]
+    threes = itertools.combinations(range(p), 3)
+    return [(tuple(sorted(three, key=lambda k: -good[k])), 0.0) for three in threes]

@@ -1,0 +1,159 @@
+"""Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from l2d.core.plan import (
+    MOST,
+    SIMPLE,
+    Followed,
+    Plan,
+    Rows,
+    View,
+    chances_of,
+    follow,
+    induct,
+    learn_chances,
+    least_cost,
+    one_choice,
+    simple_candidates,
+    simple_plan,
+    view_of,
+)
+from l2d.core.replies import Replies
+from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
+from l2d.networks.estimators.estimator import FitRows
+from l2d.networks.estimators.mixture import Mixture, left_out_estimates
+from l2d.networks.estimators.network import EstimatorNetwork
+from l2d.networks.estimators.perceptron import Perceptron
+from l2d.networks.network import Network
+from l2d.utils.errors import ParameterError
+from l2d.utils.files import CANDIDATES, write_text
+from l2d.utils.text import aligned
+
+LEAST = 50  # rows on which all experts were asked
+CERTAIN = 1e-3  # chances are clamped this far from 0 and 1 before a logit
+ONCE, LEARNED = "one choice", "plan"
+# Of the training rows. logits: of estimates that did not see the row. paid: in units of `right`. costs: of each expert and plan.
+ROWS = ("logits", "kinds", "signals", "right", "paid", "costs")
+
+
+def plan_names(p: int) -> tuple[str, ...]:
+    """The plans that compete, the learned one last. Two experts need no third."""
+    return (ONCE, *(SIMPLE if p > 2 else SIMPLE[:1]), LEARNED)
+
+
+class Planner(Best):
+    """chances, moves: see core/plan.py. simple [kinds, 4]: three experts, −1 for none, and the threshold of the best plan of each
+    simple kind. factor: on the prices, to plan with. The rows are kept to plan again at other prices."""
+
+    mean: Tensor
+    std: Tensor
+    chances: Tensor
+    moves: Tensor
+    simple: Tensor
+    factor: Tensor
+    logits: Tensor
+    kinds: Tensor
+    signals: Tensor
+    right: Tensor
+    paid: Tensor
+    costs: Tensor
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        for name in ("mean", "std", "chances", "moves", "simple", "factor", *ROWS):
+            self.register_buffer(name, torch.zeros(0))
+        self.known: Rows | None = None
+
+    def fit(self, rows: FitRows) -> None:
+        if rows.replies is None:
+            raise ParameterError("", "needs what the experts answered: columns answer_NAME, or answers= of l2d.fit")
+        if (p := rows.right.shape[1]) > MOST:
+            raise ParameterError(
+                "", f"plans for at most {MOST} experts, and there are {p}; choose some, dataset.experts"
+            )
+        whole = (~rows.right.isnan().any(dim=1)).nonzero().flatten()
+        if len(whole) < LEAST:
+            problem = f"needs {LEAST} rows on which all experts were asked, and there are {len(whole)}; use method=auto"
+            raise ParameterError("", problem)
+        super().fit(rows)
+        rows = rows.take(whole)
+        assert rows.replies is not None
+        assert rows.paid is not None
+        seen = rows.replies.signals
+        self.mean = seen.nanmean(dim=0).nan_to_num()
+        self.std = (seen - self.mean).square().nanmean(dim=0).sqrt().nan_to_num(nan=1.0).clamp(min=1e-3)
+        self.logits = torch.logit(self.left_out_by_the_best(rows).clamp(CERTAIN, 1 - CERTAIN)).float()
+        self.kinds, self.signals, self.right = rows.replies.kinds, seen, rows.right.float()
+        self.paid = rows.paid.float().expand_as(self.right).contiguous()
+        view = self.view(self.logits, rows.replies)
+        self.chances, self.known = learn_chances(view, self.right), None
+        self.plan_at(self.paid)
+
+    def left_out_by_the_best(self, rows: FitRows) -> Tensor:
+        """The estimates of the chosen candidate for rows that it was not fitted to, [n, p]."""
+        name, member = self.names[int(self.chosen)], self.members[int(self.chosen)]
+        kinds = [Perceptron if part == NETWORK else SINGLE[part] for part in MIXED.get(name, (name,))]
+        weights = member.weights if isinstance(member, Mixture) else torch.ones(1)
+        return torch.einsum("m,mnp->np", weights, left_out_estimates(kinds, rows))
+
+    @property
+    def training_rows(self) -> Rows:
+        """Made once: prices change nothing."""
+        if self.known is None:
+            self.known = Rows.of(self.view(self.logits, Replies(self.kinds, self.signals)), self.right, self.chances)
+        return self.known
+
+    def view(self, logits: Tensor, replies: Replies) -> View:
+        return view_of(logits, replies, self.mean, self.std)
+
+    def plan_at(self, paid: Tensor, factor: float = 1.0) -> None:
+        """Induction, and the best plan of each simple kind, at these prices [n, p] of the training rows, times the factor."""
+        rows, errors, self.paid, self.factor = self.training_rows, 1 - self.right, paid, torch.tensor(factor)
+        paid = paid * factor
+        self.moves = induct(rows, paid)
+        found, costs = [], [errors + paid]
+        for kind in plan_names(self.right.shape[1])[1:-1]:
+            tried = simple_candidates(kind, self.right, paid)
+            each = torch.stack([rows.follow(simple_plan(kind, *one)).costs(errors, paid)[0] for one in tried], dim=1)
+            best = int(each.mean(dim=0).argmin())
+            experts, threshold = tried[best]
+            found.append([*experts, *[-1] * (3 - len(experts)), threshold])
+            costs.append(each[:, [best]])
+        self.simple = torch.tensor(found)
+        once, learned = (rows.follow(self.plans[name]).costs(errors, paid)[0][:, None] for name in (ONCE, LEARNED))
+        self.costs = torch.cat([costs[0], once, *costs[1:], learned], dim=1)
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """By name."""
+        names, found = plan_names(self.right.shape[1]), {ONCE: one_choice(self.factor * self.paid.mean(dim=0))}
+        for kind, (*experts, threshold) in zip(names[1:-1], self.simple.tolist(), strict=True):
+            found[kind] = simple_plan(kind, [int(k) for k in experts if k >= 0], threshold)
+        return {**found, LEARNED: least_cost(self.moves)}
+
+    def followed(self, name: str, logits: Tensor, replies: Replies) -> Followed:
+        view, weights = self.view(logits, replies), self.chances[-1]
+        return follow(self.plans[name], view, lambda rows, asked: chances_of(weights, view.take(rows), asked))
+
+    def outcomes(self, logits: Tensor, replies: Replies, errors: Tensor, prices: Tensor) -> tuple[Tensor, Tensor]:
+        """Costs and prices of each plan on rows that it did not learn from, [n, plans]."""
+        found = [self.followed(name, logits, replies).costs(errors, prices) for name in self.plans]
+        costs, spent = (torch.stack(part, dim=1) for part in zip(*found, strict=True))
+        return costs, spent
+
+    def keep(self, folder: Path) -> None:
+        super().keep(folder)
+        file, p = folder / CANDIDATES, self.right.shape[1]
+        rows = [
+            [name, f"{cost:.4f}"] for name, cost in zip(plan_names(p), self.costs.mean(dim=0)[p:].tolist(), strict=True)
+        ]
+        write_text(file, f"{file.read_text(encoding='utf-8')}\n{aligned(['plan', 'cost'], rows)}\n")
+
+
+def planner_of(network: Network) -> Planner | None:
+    found = network.estimator if isinstance(network, EstimatorNetwork) else None
+    return found if isinstance(found, Planner) else None

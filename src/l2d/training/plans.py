@@ -1,0 +1,51 @@
+"""The plans of method=plan are judged as experts are: a column of costs each, after those of the experts."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from l2d.assembly.assemble import Splits
+from l2d.core.guard import Guard
+from l2d.data.split import Split
+from l2d.networks.estimators.planner import LEARNED, plan_names, planner_of
+from l2d.networks.network import Network
+from l2d.training.fitted import Fitted
+
+
+def with_plan_names(fitted: Fitted, splits: Splits) -> Splits:
+    """train_costs then have a column for each plan too, from estimates that did not see the row."""
+    planner = planner_of(fitted.network)
+    if planner is None:
+        return splits
+    names = (*splits.panel.names, *plan_names(len(splits.panel.names)))
+    return replace(splits, panel=replace(splits.panel, names=names), train_costs=rivals(fitted, planner.costs))
+
+
+def rivals(fitted: Fitted, costs: Tensor) -> Tensor:
+    """The learned plan is compared with the others, so it is not one of them. costs: with a column for each plan."""
+    if planner_of(fitted.network) is None:
+        return costs
+    others = costs.clone()
+    others[:, -1] = torch.inf
+    return others
+
+
+def plan_outcomes(fitted: Fitted, split: Split, outputs: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Costs and prices of the plans on the rows of a split, [n, plans]; None for methods without plans."""
+    planner, p = planner_of(fitted.network), len(fitted.splits.panel.names)
+    if planner is None:
+        return None
+    assert split.answers.replies is not None
+    errors = split.costs.double() - split.prices
+    return planner.outcomes(outputs[:, :p], split.answers.replies, errors, split.prices.double())
+
+
+def deployed(network: Network, splits: Splits, guard: Guard) -> tuple[Guard, str | None]:
+    """The guard of the router that is used, and the plan that it follows. The best single expert is the best of the experts."""
+    planner, p = planner_of(network), len(splits.panel.names)
+    if planner is None or (guard.constant is not None and guard.constant < p):
+        return guard, None
+    best = int(planner.costs[:, :p].mean(dim=0).argmin())
+    name = LEARNED if guard.constant is None else plan_names(p)[guard.constant - p]
+    return replace(guard, best=best, constant=None), name
