@@ -151,6 +151,7 @@ def test_the_served_description_names_the_endpoints(client: TestClient) -> None:
     """With the keys of their bodies."""
     found = client.get("/openapi.json").json()
     answers = {"/v1/route", "/v1/outcomes", "/v1/experts", "/v1/models", "/v1/models/{name}", "/v1/chat/completions"}
+    answers |= {"/v1/decisions/{id}/answers"}
     assert {*found["paths"]} == {*answers, "/v1/preview", "/v1/hour", "/health", "/ready", "/metrics", "/admin/reload"}
     bodies = found["components"]["schemas"]
     assert {"text", "messages", "features", "image", "inputs", "prices"} < {*bodies["RouteBody"]["properties"]}

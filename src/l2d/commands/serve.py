@@ -19,7 +19,10 @@ if TYPE_CHECKING:  # they import torch
     from l2d.server.served import ServedRun
     from l2d.server.service import RouterService
 
-LIMITS = (("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("threads", 1, 1024), ("workers", 1, 1024))
+LIMITS = (
+    *(("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("cap", 0, 1e9)),
+    *((name, 1, 1024) for name in ("threads", "workers", "most_calls")),
+)
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
 UVICORN = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 30, "lifespan": "on"}
 UVICORN |= {"server_header": False}
@@ -61,6 +64,9 @@ def make_serve_parser() -> argparse.ArgumentParser:
     steps.add_argument("--drift-limit", metavar="SHARE", type=float, help=far)
     add_decision_flags(parser)
     limits = parser.add_argument_group("limits")
+    paid = "most money for the calls of a query, in the unit of the prices in training (method=plan)"
+    limits.add_argument("--cap", metavar="PRICE", type=float, help=paid)
+    limits.add_argument("--most-calls", metavar="N", type=int, help="most answers to a query (method=plan)")
     limits.add_argument("--workers", type=int, default=1, help="processes that share the port and the log (default: 1)")
     limits.add_argument("--threads", type=int, default=1, help="of torch, for a decision (default: 1)")
     limits.add_argument("--batch", type=int, default=64, help="most queries in one forward pass (default: 64)")
@@ -111,7 +117,8 @@ def make_service(
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
-    chosen = {name: getattr(options, name) for name in ("keep", "explore", "shadow", "drift_limit", "batch")} | tokens
+    names = ("keep", "explore", "shadow", "drift_limit", "cap", "most_calls", "batch")
+    chosen = {name: getattr(options, name) for name in names} | tokens
     settings = ServeSettings(upstreams=upstreams, largest_body=int(options.body_limit * 1e6), **chosen)
     with given_as_flags():
         check_settings(settings, run.router)

@@ -15,7 +15,8 @@ class Decision:
     which the policy chose the expert, None if no policy did. price: of the expert, as the run knows it. session: a digest. text or
     features (float32, as bytes): the input, if it is kept.
 
-    Not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert.
+    Not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert. planned: the
+    propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends.
     """
 
     id: str
@@ -32,11 +33,29 @@ class Decision:
     price_weight: float | None = None
     guard: str | None = None
     prices: Mapping[str, float | None] = field(default_factory=dict)
+    planned: bool = False
+    state: str | None = None
 
     def row(self, now: float) -> tuple[Any, ...]:
-        known = (self.run, self.expert, self.router_choice, self.decided_by, self.propensity, self.price)
+        propensity = None if self.planned else self.propensity
+        known = (self.run, self.expert, self.router_choice, self.decided_by, propensity, self.price)
         text = self.text and self.text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL refuses \0
         return (self.id, now, *known, self.session, text, self.features)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a plan, the place-th one. same_as: the first expert that gave this answer, None if there was no answer. confidence,
+    length (in characters): of the answer, None if not known."""
+
+    place: int
+    expert: str
+    propensity: float | None
+    price: float
+    latency: float | None
+    same_as: str | None
+    confidence: float | None
+    length: int | None
 
 
 def new_decision_id() -> str:

@@ -15,8 +15,8 @@ from l2d.utils.text import six_digits
 SECONDS, STEPS = 300, 12
 # An id begins with the time and has an index; the column time has none.
 COUNTED = """
-SELECT coalesce(d.served, d.expert), CASE WHEN d.served IS NULL THEN d.decided_by ELSE 'fallback' END, count(*),
-       sum(coalesce(o.price, d.price)), count(coalesce(o.price, d.price)), count(o.decision_id),
+SELECT coalesce(d.served, d.expert), CASE WHEN d.served IS NULL OR d.decided_by = 'plan' THEN d.decided_by ELSE 'fallback' END,
+       count(*), sum(coalesce(o.price, d.price)), count(coalesce(o.price, d.price)), count(o.decision_id),
        sum(coalesce(o.loss, 1 - o.correct))
 FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >= ? AND d.id < ? GROUP BY 1, 2
 """

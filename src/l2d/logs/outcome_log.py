@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from l2d.logs.databases import Database, connect
-from l2d.logs.decision import Decision
+from l2d.logs.decision import Call, Decision, id_at
 from l2d.utils.errors import L2DError
 
 # Step n brings the tables from version n to version n + 1. A released step never changes; append a new one.
@@ -29,6 +29,12 @@ CREATE TABLE outcomes (
 ) WITHOUT ROWID""",
     "CREATE TABLE runs (name TEXT PRIMARY KEY, about TEXT NOT NULL)",
     "CREATE TABLE swaps (number INTEGER PRIMARY KEY, run TEXT NOT NULL, time REAL NOT NULL)",
+    """
+CREATE TABLE steps (decision_id TEXT PRIMARY KEY REFERENCES decisions (id), state TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE calls (
+    decision_id TEXT NOT NULL REFERENCES decisions (id), place INTEGER NOT NULL, expert TEXT NOT NULL, propensity REAL, price REAL,
+    latency REAL, same_as TEXT, confidence REAL, length INTEGER, PRIMARY KEY (decision_id, place)
+) WITHOUT ROWID""",
 )
 MOST = 512  # operations in one commit
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
@@ -40,6 +46,15 @@ LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
 ANSWER = """UPDATE decisions
 SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency) WHERE id = ?"""
 HOLDER = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
+STATE = """
+SELECT d.run, coalesce(d.served, d.expert), s.state FROM decisions AS d LEFT JOIN steps AS s ON s.decision_id = d.id WHERE d.id = ?
+"""
+NEXT = "UPDATE steps SET state = ? WHERE decision_id = ? AND state = ?"
+END = "DELETE FROM steps WHERE decision_id = ? AND state = ?"
+CALL = "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SUMS = """UPDATE decisions SET served = coalesce(?, served), price = (SELECT sum(price) FROM calls WHERE decision_id = ?),
+latency = (SELECT sum(latency) FROM calls WHERE decision_id = ?) WHERE id = ?"""
+KEPT = 86_400.0  # seconds that a plan may wait for an answer
 KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
 CLOSED = None
 
@@ -130,8 +145,18 @@ class OutcomeLog:
         return self._do(lambda database: database.execute(RUN, (name, about)) and None)
 
     def add_decisions(self, decisions: Sequence[Decision]) -> Future[None]:
-        now = time.time()
-        return self._do(lambda database: database.execute_many(INSERT, [one.row(now) for one in decisions]))
+        return self._do(lambda database: add_decisions(database, decisions))
+
+    def state_of(self, id: str) -> Future[tuple[str, str, str | None] | None]:
+        """Return the run that decided, whose answer is given, and the state of a plan that waits; None for an unknown decision."""
+        return self._do(lambda database: database.execute(STATE, (id,)).fetchone(), writes=False)
+
+    def add_call(
+        self, id: str, call: Call, served: str | None = None, before: str | None = None, after: str | None = None
+    ) -> Future[bool]:
+        """Record a call of a plan, and the sums of all. served: whose answer is given, if that is decided and not the first one's.
+        before, after: the states of a plan that waits, after is None at its end. False if it is no longer in the state before."""
+        return self._do(lambda database: add_call(database, id, call, served, before, after))
 
     def add_outcomes(self, outcomes: Sequence[ReportedOutcome]) -> Future[list[ReportedOutcome]]:
         """Return the new ones. Outcomes that are known already are left as they are. All are recorded, or none."""
@@ -222,6 +247,26 @@ def write_nothing(database: Database) -> None:
     """A row that is there for a moment: a full disk lets an empty transaction pass."""
     database.execute(RUN, ("", ""))
     database.execute("DELETE FROM runs WHERE name = ?", ("",))
+
+
+def add_decisions(database: Database, decisions: Sequence[Decision]) -> None:
+    now = time.time()
+    database.execute_many(INSERT, [one.row(now) for one in decisions])
+    if waiting := [(one.id, one.state) for one in decisions if one.state is not None]:
+        database.execute_many("INSERT INTO steps VALUES (?, ?)", waiting)
+        database.execute("DELETE FROM steps WHERE decision_id < ?", (id_at(now - KEPT),))
+
+
+def add_call(
+    database: Database, id: str, call: Call, served: str | None, before: str | None, after: str | None
+) -> bool:
+    if before is not None:
+        change = (END, (id, before)) if after is None else (NEXT, (after, id, before))
+        if database.execute(*change).rowcount != 1:
+            return False
+    database.execute(CALL, (id, *astuple(call)))
+    database.execute(SUMS, (served, id, id, id))
+    return True
 
 
 def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> list[ReportedOutcome]:

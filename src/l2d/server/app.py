@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -14,8 +15,11 @@ from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
 from l2d.logs.outcome_log import ReportedOutcome
-from l2d.server.bodies import Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
+from l2d.server.answers import take_answer
+from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
+from l2d.server.course import comparable
+from l2d.server.following import follow_plan
 from l2d.server.gateway import Gateway, json_object
 from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
@@ -52,6 +56,10 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
     async def route(body: RouteBody) -> JSONResponse:
         found = [about_decision(one) for one in await service.decide_for(body)]
         return JSONResponse(found[0] if body.inputs is None else {"decisions": found})
+
+    @app.post("/v1/decisions/{id}/answers")
+    async def answers(id: str, body: AnswerBody) -> JSONResponse:
+        return JSONResponse(await take_answer(service, id, body))
 
     @app.post("/v1/outcomes")
     async def outcomes(body: OneOrMany) -> JSONResponse:
@@ -93,18 +101,23 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         model = body["model"]
         if not gateway.upstreams:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
+        course = None
         if model == ROUTED:
-            features = read_features(body.get("metadata"), x_l2d_features)
-            decision = await service.decide_chat(body["messages"], features, x_l2d_session, x_l2d_reroute)
+            features, alone = read_features(body.get("metadata"), x_l2d_features), not comparable(body)
+            held = (x_l2d_session, x_l2d_reroute)
+            decision, course = await service.decide_chat(body["messages"], features, *held, alone)
         elif model in gateway.upstreams:
             decision = await service.log_asked(model, x_l2d_session)
         else:
             raise no_such_model(model, service)
-        answer = await gateway.answer(decision, body)
-        headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed)}
+        if course is None:
+            answer = await gateway.answer(decision, body)
+        else:
+            answer = await follow_plan(gateway, decision, course, body, request.is_disconnected)
+        headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed, answer.asked)}
         if isinstance(answer.content, bytes):
             noted = (decision, answer.expert, answer.usage, answer.seconds, answer.status)
-            finish = BackgroundTask(gateway.finish, *noted)
+            finish = BackgroundTask(gateway.finish, *noted) if course is None else None
             return Response(answer.content, answer.status, headers, answer.content_type, finish)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
 
@@ -139,8 +152,11 @@ def read_features(metadata: Any, header: str) -> dict[str, Any]:
     return {**(metadata if isinstance(metadata, dict) else {}), **given}
 
 
-def decision_headers(decision: Decision, expert: str, failed: Mapping[str, str]) -> dict[str, str]:
+def decision_headers(
+    decision: Decision, expert: str, failed: Mapping[str, str], prices: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, str]:
     """Header values are ASCII: other characters are percent-encoded."""
+    asked = ",".join(f"{name}={price:.6g}" for name, price in prices.items())
     cost = next((one["expected_cost"] for one in decision.ranking if one["expert"] == expert), None)
     found = {
         "x-l2d-expert": expert,
@@ -149,6 +165,7 @@ def decision_headers(decision: Decision, expert: str, failed: Mapping[str, str])
         "x-l2d-decided-by": decision.decided_by if not failed else "fallback",
         **({} if cost is None else {"x-l2d-expected-cost": f"{cost:.6g}"}),
         **({"x-l2d-fallback": ", ".join(f"{name}={why}" for name, why in failed.items())} if failed else {}),
+        **({"x-l2d-asked": asked} if asked else {}),
     }
     return {name: quote(value, safe=" !#$&'()*+,/:;=?@[]~") for name, value in found.items()}
 

@@ -75,6 +75,16 @@ class OutcomesBody(StrictBody):
     outcomes: Annotated[list[OutcomeBody], Field(min_length=1, max_length=MOST_OUTCOMES)]
 
 
+class AnswerBody(StrictBody):
+    """What the expert that was to be asked said, or that it failed. length: in characters, of its whole output."""
+
+    expert: str
+    answer: Annotated[str, Field(max_length=LONGEST_TEXT)] | int | float | None = None
+    confidence: float | None = None
+    length: Annotated[int, Field(ge=0, le=MOST_NUMBER)] | None = None
+    failed: bool = False
+
+
 def many_or_one(body: Any) -> str:
     return "~many" if isinstance(body, OutcomesBody) or (isinstance(body, dict) and "outcomes" in body) else "~one"
 

@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import logging
+import re
 import time
 import traceback
 from collections.abc import Mapping
@@ -18,13 +19,15 @@ from starlette.types import Message as Event
 from l2d.logs.outcome_log import LogUnavailable, OutcomeRefused
 from l2d.server.decisions import Overloaded
 from l2d.server.gateway import AllFailed
-from l2d.server.service import ReloadRefused, RouterService
+from l2d.server.served import ReloadRefused
+from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError
 from l2d.utils.parameters import clearest_problem
 
 BODY_SECONDS = 30.0  # in which a request must be there
 DRAINED = 256_000_000  # bytes of a body that is too large, read so that the client gets the answer
 LONGEST_MESSAGE = 1000
+ID = re.compile(r"^(/v1/decisions/)[^/]+(/answers)$")  # of paths
 RETRY = {"retry-after": "1"}
 CLIENTS = (L2DError, RequestValidationError, HTTPException, OutcomeRefused, ReloadRefused)
 MISTAKES = (*CLIENTS, AllFailed, Overloaded, LogUnavailable, Exception)
@@ -43,7 +46,8 @@ class Boundary:
             await self.app(scope, receive, send)
             return
         began = time.perf_counter()
-        endpoint = scope["path"] if scope["path"] in self.paths else "other"
+        path = ID.sub(r"\1{id}\2", scope["path"])
+        endpoint = path if path in self.paths else "other"
         status = 499  # the client has gone
 
         async def noting(event: Event) -> None:

@@ -38,10 +38,12 @@ Asked = tuple[Router, Sequence[Any]]  # the queries of one request, and the rout
 
 @dataclass(frozen=True)
 class AnsweredTogether:
-    """inputs: as the network takes them. far: whether each is far from the training rows; None if the run does not say."""
+    """inputs: as the network takes them; outputs: its own. far: whether each is far from the training rows; None if the run does
+    not say."""
 
     choices: list[Choice]
     inputs: Tensor
+    outputs: Tensor
     far: list[bool] | None
 
 
@@ -64,7 +66,7 @@ def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]
     for router, own in asked:
         rows = slice(start, start + len(own))
         choices = make_choices(router, outputs[rows], empty[rows]) if together is None else together[rows]
-        found.append(AnsweredTogether(choices, inputs[rows], None if far is None else far[rows]))
+        found.append(AnsweredTogether(choices, inputs[rows], outputs[rows], None if far is None else far[rows]))
         start = rows.stop
     return found
 

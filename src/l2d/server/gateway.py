@@ -12,6 +12,7 @@ import anyio
 import httpx
 
 from l2d.logs.decision import Decision
+from l2d.server.course import Course
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
@@ -32,7 +33,7 @@ class UpstreamFailed(Exception):
 @dataclass(frozen=True)
 class ChatAnswer:
     """content: whole, or a stream whose first bytes are there. expert: who answered. failed: why those before it did not. seconds:
-    until the answer or, of a stream, its first bytes."""
+    until the answer or, of a stream, its first bytes. asked: the prices of the calls, if the router may ask several experts."""
 
     status: int
     content_type: str
@@ -42,6 +43,7 @@ class ChatAnswer:
     expert: str = ""
     failed: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    asked: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -72,9 +74,7 @@ class Gateway:
                 await self.service.note_substitute(decision, expert)
             content = found.content
             if not isinstance(content, bytes):
-                wanted = body.get("n")
-                choices = wanted if isinstance(wanted, int) else 1
-                content = self.watched(content, found.response, decision, expert, began, choices)
+                content = self.watched(content, found.response, decision, expert, began, choices_of(body))
             seconds = time.perf_counter() - began
             return replace(found, content=content, expert=expert, failed=failed, seconds=seconds)
         self.service.note_answer(decision, None, NOTHING, None)
@@ -88,9 +88,10 @@ class Gateway:
         expert: str,
         began: float,
         choices: int,
+        course: Course | None = None,
     ) -> AsyncIterator[bytes]:
         """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one.
-        choices: how many answers were asked for."""
+        choices: how many answers were asked for. course: at whose end this is."""
         usage, line = None, b""
         ended: set[Any] = set()
         try:
@@ -110,14 +111,28 @@ class Gateway:
         finally:
             with anyio.CancelScope(shield=True):  # also if the client has gone
                 await response.aclose()
-            await self.finish(decision, expert, usage, time.perf_counter() - began)
+            await self.finish(decision, expert, usage, time.perf_counter() - began, course=course)
 
     async def finish(
-        self, decision: Decision, expert: str, usage: Mapping[str, Any] | None, seconds: float, status: int = 200
+        self,
+        decision: Decision,
+        expert: str,
+        usage: Mapping[str, Any] | None,
+        seconds: float,
+        status: int = 200,
+        course: Course | None = None,
     ) -> None:
         """Record an answer after it was sent."""
         price = self.upstreams[expert].price_of(usage) if status == 200 else NOTHING
-        self.service.note_answer(decision, expert, price, seconds)
+        if course is None:
+            self.service.note_answer(decision, expert, price, seconds)
+        else:
+            self.service.note_call(decision, course.heard(None).last_call(price, seconds))
+
+
+def choices_of(body: Mapping[str, Any]) -> int:
+    wanted = body.get("n")
+    return wanted if isinstance(wanted, int) else 1
 
 
 async def open_answer(

@@ -25,6 +25,7 @@ class ServerMetrics:
         self.choices = counter("l2d_choices", "queries by expert, and by who decided", ["expert", "by"])
         self.guarded = counter("l2d_guard", "choices that the guard changed", ["action"])
         self.fallbacks = counter("l2d_fallbacks", "experts that failed and were passed over", ["expert", "reason"])
+        self.calls = histogram("l2d_calls", "calls of decisions that follow a plan", buckets=range(1, 9))
         self.spend = counter("l2d_spend", "prices of the experts that were chosen or answered", ["expert"])
         self.outcomes = counter("l2d_outcomes", "outcomes recorded")
         self.wrong = counter("l2d_outcome_cost", "sum of the costs in recorded outcomes, without prices")

@@ -11,27 +11,37 @@ from l2d.core.prices import PriceList
 from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
 from l2d.logs.decision import Decision
+from l2d.networks.estimators.planner import planner_of
 from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.router.trained import inputs_of, takes_prices
+from l2d.router.trained import inputs_of, plan_of, takes_prices
 from l2d.server.bodies import QueryBody, read_query
 from l2d.server.upstreams import Upstream
 from l2d.utils.errors import ParameterError
 from l2d.utils.text import six_digits
 
+FORCE = "force swaps anyway"
 MOST_VARIANTS = 64  # routers at other prices that are kept
+
+
+class ReloadRefused(Exception):
+    """The new run does not fit. The old one goes on. status: of the HTTP answer."""
+
+    status = 409
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """keep: the part of inputs that the log keeps: text, features or none. explore: the share of queries whose expert is drawn.
     shadow: the expert that answers all queries. drift_limit: the share of far inputs beyond which the guard's expert answers.
-    Tokens: None if there is none."""
+    cap: on the prices of a plan's calls, most_calls on their number. Tokens: None if there is none."""
 
     keep: str = "features"
     explore: float = 0.0
     shadow: str | None = None
     drift_limit: float | None = None
+    cap: float | None = None
+    most_calls: int | None = None
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     api_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
@@ -87,9 +97,29 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
     if settings.keep == "features" and is_tokens(inputs_of(router, example_query(router))):
         problem = "the next router could not use the numbers that this one makes of a text; choose text or none"
         raise ParameterError("keep", problem, "features")
+    for name, value in (("cap", settings.cap), ("most_calls", settings.most_calls)):
+        if value is not None and planner_of(router.network) is None:
+            raise ParameterError(name, "this router asks one expert; train one with method=plan", value)
+    least = min((price for price in prices_of(router).values() if price is not None), default=0.0)
+    if settings.cap is not None and settings.cap < least:
+        raise ParameterError("cap", f"the cheapest expert costs {least:g}", settings.cap)
     if settings.drift_limit is not None and router.training_inputs is None:
         problem = "the run has no summary of its training inputs; train it again, or leave this out"
         raise ParameterError("drift_limit", problem, settings.drift_limit)
+
+
+def check_successor(settings: ServeSettings, old: ServedRun, new: ServedRun, force: bool) -> None:
+    """Refuse a run that this server cannot serve. Upstreams fit no other experts, not even by force, and a log has one kind of
+    money. In another order, clients that send prices as a list would give them to other experts."""
+    names, others = old.router.experts, new.router.experts
+    fixed = settings.upstreams and {*others} != {*names}
+    if others != names and (fixed or not force):
+        way = "the upstreams fit no others, so force does not help" if fixed else FORCE
+        raise ReloadRefused(f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
+    check_settings(settings, new.router)
+    theirs, ours = new.router.prices.unit, old.router.prices.unit
+    if not theirs.fits(ours):
+        raise ReloadRefused(f"{new.name}: its prices are in {theirs}, not {ours}; start a server with another log")
 
 
 def example_body(router: Router) -> dict[str, Any] | None:
@@ -139,6 +169,7 @@ def about_decision(decision: Decision) -> dict[str, Any]:
     return {
         "decision_id": decision.id,
         "expert": decision.expert,
+        **({} if decision.state is None else {"ask": decision.expert}),
         "decided_by": decision.decided_by,
         "propensity": decision.propensity,
         "ranking": decision.ranking,
@@ -157,6 +188,7 @@ def about_run(run: ServedRun, settings: ServeSettings, drifts: bool) -> dict[str
         "run": run.name,
         "sees": router.description.sees,
         "guard": router.guard_note,
+        "plan": plan_of(router)[1] or None,
         "kind": router.description.kind,
         "example": example_body(router),
         "currency": router.prices.sign,

@@ -6,33 +6,38 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from l2d.logs.decision import Decision, new_decision_id, session_digest
+from l2d.logs.decision import Call, Decision, new_decision_id, session_digest
 from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, ReportedOutcome
 from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.server import served
 from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
+from l2d.server.course import PLAN, Course, begun
 from l2d.server.decisions import AnsweredTogether, Batcher, DriftMonitor, draw_expert
 from l2d.server.metrics import ServerMetrics
-from l2d.server.served import ServedRun, ServeSettings, about_choice, about_inputs, best_single, prices_of
+from l2d.server.served import (
+    FORCE,
+    ReloadRefused,
+    ServedRun,
+    ServeSettings,
+    about_choice,
+    about_inputs,
+    best_single,
+    check_successor,
+    prices_of,
+)
 from l2d.utils.errors import L2DError
 
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 ROUTED = "l2d"  # the model that means: choose
-FORCE = "force swaps anyway"
 
 logger = logging.getLogger("l2d.serve")
-
-
-class ReloadRefused(Exception):
-    """The new run does not fit. The old one goes on. status: of the HTTP answer."""
-
-    status = 409
 
 
 class RouterService:
@@ -49,6 +54,7 @@ class RouterService:
         swaps: int | None = None,
     ) -> None:
         self.current, self.log, self.settings, self.load = run, log, settings, load
+        self.previous = run  # plans that wait for an answer go on with the run that began them
         self.metrics, self.drift = ServerMetrics(), DriftMonitor(settings.drift_limit)
         self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
         self.rng = rng or random.Random()
@@ -75,26 +81,36 @@ class RouterService:
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:
         """Answer /v1/route. Raises L2DError, Overloaded, LogUnavailable."""
-        run = self.current
-        router = run.router
-        if body.raw or any(given is not None for given in (body.prices, body.budget, body.confidence)):
-            async with self._fitting:  # one at a time: guards are fitted on the cores that decide
-                router = await asyncio.to_thread(run.variant, body.prices, body.budget, body.confidence, body.raw)
-        found = await self._decide(run, router, queries_of(body))
+        run, asked = self.current, (body.prices, body.budget, body.confidence, body.raw)
+        router = await self.router_at(run, *asked)
+        found = [
+            one if course is None else replace(one, state=course.state(asked))
+            for one, course in await self._decide(run, router, queries_of(body))
+        ]
+        await self._log(found)
         for one in found:
-            self._count_spend(one.expert, one.price)
+            if one.state is None:  # else its calls are counted
+                self.count_spend(one.expert, one.price)
         return found
 
+    async def router_at(self, run: ServedRun, *asked: Any) -> Router:
+        """asked: prices, budget, confidence, raw."""
+        if all(given is None or given is False for given in asked):
+            return run.router
+        async with self._fitting:  # one at a time: guards are fitted on the cores that decide
+            return await asyncio.to_thread(run.variant, *asked)
+
     async def decide_chat(
-        self, messages: list[Message], features: Mapping[str, Any], session: str | None, reroute: bool
-    ) -> Decision:
+        self, messages: list[Message], features: Mapping[str, Any], session: str | None, reroute: bool, alone: bool
+    ) -> tuple[Decision, Course | None]:
         """features: by column, maybe among others. session: the name of a conversation, which stays with its expert unless
-        reroute."""
+        reroute. alone: ask one expert, unless it fails."""
         run = self.current
         query = chat_query(messages, features, run.router.description)
         digest = session_digest(session)
         held = None if digest is None or reroute else await asyncio.wrap_future(self.log.expert_of(digest))
-        [found] = await self._decide(run, run.router, [query], digest, held)
+        [found] = await self._decide(run, run.router, [query], digest, held, alone)
+        await self._log([found[0]])
         return found
 
     async def log_asked(self, expert: str, session: str | None) -> Decision:
@@ -113,8 +129,10 @@ class RouterService:
         bodies: Sequence[QueryBody],
         session: str | None = None,
         held: str | None = None,
-    ) -> list[Decision]:
-        """Return decisions that are on disk. session: a digest. held: the expert that the conversation has already."""
+        alone: bool = False,
+    ) -> list[tuple[Decision, Course | None]]:
+        """Return decisions, which are not logged yet, and how they go on if this router may ask several experts. session: a
+        digest. held: the expert that the conversation has already."""
         queries = [read_query(body, router.description) for body in bodies]
         answered = await self.batcher.ask(router, queries)
         if run is self.current:  # after a reload, other inputs are far
@@ -122,18 +140,22 @@ class RouterService:
         prices, keep = prices_of(router), self.settings.keep
         found = []
         for place, (query, choice) in enumerate(zip(queries, answered.choices, strict=True)):
-            expert, by, propensity = self._draw(router, choice, held)
+            course = begun(router, choice, answered.outputs[[place]], self.settings, alone)
+            expert, by, propensity = self._draw(router, choice, held, course)
+            course = None if course is None else course.opened(expert, by, propensity)
             about: dict[str, Any] = {"session": session, "prices": prices, **about_choice(choice)}
             if keep == "text" and not choice.unread:
                 about["text"] = query
             if keep == "features" and not choice.unread:
                 about["features"] = answered.inputs[place].flatten().numpy().astype("<f4").tobytes()
             chosen = (expert, choice.expert, by, propensity, prices[expert])
-            found.append(Decision(new_decision_id(), run.name, *chosen, **about))
-        await self._log(found)
+            about["planned"] = course is not None and not course.alone
+            found.append((Decision(new_decision_id(), run.name, *chosen, **about), course))
         return found
 
-    def _draw(self, router: Router, choice: Choice, held: str | None) -> tuple[str, str, float | None]:
+    def _draw(
+        self, router: Router, choice: Choice, held: str | None, course: Course | None
+    ) -> tuple[str, str, float | None]:
         """Return who gets the query, who decided that, and its propensity. Only the first turn of a conversation is a decision, so
         later ones have no propensity."""
         if self.settings.shadow is not None:
@@ -141,9 +163,12 @@ class RouterService:
         if held in router.experts:
             return str(held), "session", None
         preferred, by = choice.expert, "unreadable" if choice.unread else "router"
-        if self.drift.beyond and not choice.unread:
+        experts: Sequence[str] = router.experts
+        if course is not None:
+            preferred, by, experts = str(course.turn), by if course.alone else PLAN, course.affordable
+        if self.drift.beyond and not choice.unread and best_single(router) in experts:
             preferred, by = best_single(router), "drift"
-        return draw_expert(preferred, by, router.experts, self.settings.explore, self.rng)
+        return draw_expert(preferred, by, experts, self.settings.explore, self.rng)
 
     async def _log(self, decisions: Sequence[Decision]) -> None:
         await asyncio.wrap_future(self.log.add_decisions(decisions))
@@ -177,15 +202,22 @@ class RouterService:
         """Record an answer's price, by its usage if that is known, and count it for the expert. Nobody waits for the log: a failure
         is only counted."""
         if expert is not None:
-            self._count_spend(expert, decision.prices[expert] if price is None else price)
-        written = self.log.add_answer(decision.id, None, price, seconds)
+            self.count_spend(expert, decision.prices[expert] if price is None else price)
+        self._count_failure(self.log.add_answer(decision.id, None, price, seconds))
+
+    def note_call(self, decision: Decision, call: Call) -> None:
+        """Record a call of a plan, and count its price. Nobody waits for the log, as for an answer."""
+        self.count_spend(call.expert, call.price)
+        self._count_failure(self.log.add_call(decision.id, call))
+
+    def _count_failure(self, written: Future[Any]) -> None:
         errors = self.metrics.errors.labels("log")
         written.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else errors.inc())
 
     def count_error(self, kind: str) -> None:
         self.metrics.errors.labels(kind).inc()
 
-    def _count_spend(self, expert: str, price: float | None) -> None:
+    def count_spend(self, expert: str, price: float | None) -> None:
         if price is not None:
             self.metrics.spend.labels(expert).inc(price)
 
@@ -208,7 +240,7 @@ class RouterService:
         ReloadRefused, L2DError."""
         async with self._reloading:
             new = await asyncio.to_thread(self.load, folder)
-            self.check_run(new, force)
+            check_successor(self.settings, self.current, new, force)
             about, before = new.router.description, self.current.router.description
             if about.kind != before.kind and not force:
                 raise ReloadRefused(f"{folder}: it sees {about.sees}, not {before.sees}; {FORCE}")
@@ -219,23 +251,10 @@ class RouterService:
             self.swap_to(new)
             return new.name
 
-    def check_run(self, new: ServedRun, force: bool) -> None:
-        """Refuse a run that this server cannot serve. Upstreams fit no other experts, not even by force, and a log has one kind of
-        money. In another order, clients that send prices as a list would give them to other experts."""
-        names, others = self.current.router.experts, new.router.experts
-        fixed = self.settings.upstreams and {*others} != {*names}
-        if others != names and (fixed or not force):
-            way = "the upstreams fit no others, so force does not help" if fixed else FORCE
-            raise ReloadRefused(f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
-        served.check_settings(self.settings, new.router)
-        theirs, ours = new.router.prices.unit, self.current.router.prices.unit
-        if not theirs.fits(ours):
-            raise ReloadRefused(f"{new.name}: its prices are in {theirs}, not {ours}; start a server with another log")
-
     def swap_to(self, new: ServedRun) -> None:
         self.metrics.run.labels(self.current.name).set(0)
         self.metrics.run.labels(new.name).set(1)
-        self.current = new
+        self.previous, self.current = self.current, new
         self.drift.forget()
         print(f"l2d serves {new.name} now", file=sys.stderr, flush=True)
 
@@ -249,7 +268,7 @@ class RouterService:
                 return
             new = await asyncio.to_thread(self.load, Path(run))
             self.swaps = number  # a run that does not fit is refused once
-            self.check_run(new, force=True)
+            check_successor(self.settings, self.current, new, force=True)
             self.swap_to(new)
 
     async def try_to_follow(self) -> None:

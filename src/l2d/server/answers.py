@@ -1,0 +1,64 @@
+"""Answers that clients report: the plan of a decision goes on, in whichever process, and each answer counts once."""
+
+import asyncio
+import json
+from typing import Any
+
+from l2d.logs.outcome_log import OutcomeRefused
+from l2d.router.trained import TrainedRouter
+from l2d.server.bodies import AnswerBody
+from l2d.server.course import Course, kept_answer, resumed
+from l2d.server.service import RouterService
+from l2d.utils.errors import L2DError, unknown
+from l2d.utils.text import six_digits
+
+
+async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict[str, Any]:
+    """Whom to ask next, or whose answer to give. Raises OutcomeRefused, L2DError, LogUnavailable."""
+    if body.failed and body.answer is not None:
+        raise L2DError("failed: the expert has no answer then; leave out one of the two")
+    while True:
+        found = await asyncio.wrap_future(service.log.state_of(id))
+        if found is None:
+            raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+        run, given, before = found
+        if before is None:
+            raise OutcomeRefused(409, f"decision_id={id}: waits for no answer; it ended with {given}")
+        state = json.loads(before)
+        course = resumed(await router_of(service, run, state["variant"]), state, service.settings)
+        check_turn(course, body.expert, id)
+        course = heard(course, body)
+        call, ended = course.last_call(None, None), course.ask is None
+        served = course.accept if ended and course.accept != given else None
+        after = None if ended else course.state(state["variant"])
+        if await asyncio.wrap_future(service.log.add_call(id, call, served, before, after)):
+            break  # else another answer came meanwhile: look again
+    service.count_spend(call.expert, call.price)
+    if not ended:
+        return {"ask": course.ask}
+    service.metrics.calls.observe(call.place)
+    return {"accept": course.accept, "chance": six_digits(course.now.chance)}
+
+
+async def router_of(service: RouterService, run: str, variant: list[Any]) -> TrainedRouter:
+    """The router that began the plan. Another server may have reloaded."""
+    if run != service.current.name:
+        await service.try_to_follow()
+    for known in (service.current, service.previous):
+        if known.name == run:
+            return await service.router_at(known, *variant)
+    raise OutcomeRefused(409, f"run={run}: it decided, and this server has {service.current.name} now; route again")
+
+
+def check_turn(course: Course, expert: str, id: str) -> None:
+    if expert not in course.prices:
+        raise L2DError(f"expert={expert[:64]}: {unknown('expert', expert[:64], [*course.prices])}")
+    if expert != course.ask:
+        why = "has answered" if expert in course.step.asked else "was not to be asked"
+        raise OutcomeRefused(409, f"expert={expert}: {why}; decision {id} waits for {course.ask}")
+
+
+def heard(course: Course, body: AnswerBody) -> Course:
+    text = None if body.answer is None else str(body.answer)
+    length = len(text) if body.length is None and text is not None else body.length
+    return course.heard(kept_answer(text, course.step.router), body.confidence, length, body.failed)

@@ -1,0 +1,147 @@
+"""The course of a query along a plan: the router's steps, with a drawn first expert and a limit of calls; its form in the log."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.data.agreement import as_text, normalised
+from l2d.logs.decision import Call
+from l2d.networks.estimators.planner import planner_of
+from l2d.router.choices import Choice
+from l2d.router.plans import Said, Step, agreement_of, begin, expected_prices, replies_of
+from l2d.router.trained import TrainedRouter, plan_of
+from l2d.server.served import ServeSettings
+from l2d.utils.errors import L2DError
+from l2d.utils.text import six_digits
+
+PLAN = "plan"
+ENDLESS = 10**9  # characters
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """turn: the expert to ask, where that is known: the first one may be drawn. propensity: of the first. alone: its answer is
+    given, unless it fails. most: answers to look at. `ask` and `accept` are those of a Step."""
+
+    step: Step
+    turn: str | None
+    propensity: float | None
+    alone: bool
+    most: int | None
+
+    @cached_property
+    def now(self) -> Step:
+        """The step; without money for another call, if there may be none."""
+        answers = sum(not one.failed for one in self.step.said)
+        last = answers > 0 and (self.alone or (self.most is not None and answers >= self.most))
+        return replace(self.step, cap=-1.0) if last else self.step
+
+    @property
+    def ask(self) -> str | None:
+        return self.now.ask if self.turn is None else self.turn
+
+    @property
+    def accept(self) -> str | None:
+        return self.now.accept if self.turn is None else None
+
+    @cached_property
+    def prices(self) -> dict[str, float]:
+        router = self.step.router
+        found = expected_prices(router, self.step.outputs)
+        return {name: six_digits(price) or 0.0 for name, price in zip(router.experts, found, strict=True)}
+
+    @property
+    def affordable(self) -> list[str]:
+        cap = self.step.cap
+        return [name for name, price in self.prices.items() if cap is None or price <= cap]
+
+    @property
+    def certain(self) -> bool:
+        """True if the next answer is given whatever it says: nothing, something new at length, or what was said before."""
+        before = next((one.answer for one in self.step.said if one.answer is not None), None)
+        tried = [self.heard(None, length=0), self.heard("something else", length=ENDLESS), self.heard(before)]
+        try:
+            return all(one.ask is None and one.accept == self.ask for one in tried)
+        except L2DError:  # of the user's own rule
+            return False
+
+    def opened(self, first: str, by: str, propensity: float | None) -> "Course":
+        """by: who decided about the first expert. If it was not the plan or exploration, its answer is given."""
+        alone = self.alone or by not in (PLAN, "explore")
+        return replace(self, turn=first, propensity=propensity, alone=alone)
+
+    def heard(
+        self, answer: str | None, confidence: float | None = None, length: int | None = None, failed: bool = False
+    ) -> "Course":
+        """The expert to ask has answered, or failed."""
+        said = Said(self.step.router.experts.index(str(self.ask)), answer, confidence, length, failed)
+        return replace(self, turn=None, step=replace(self.step, said=(*self.step.said, said)))
+
+    def last_call(self, price: float | None, latency: float | None) -> Call:
+        """price: by usage, None if it is not known. A failed call costs nothing."""
+        router, said = self.step.router, self.step.said
+        kinds = replies_of(said, len(router.experts), agreement_of(router)).kinds[0].tolist()
+        last, place = said[-1], len(said)
+        same = next(one.expert for one in said if kinds[one.expert] == kinds[last.expert])
+        expert = router.experts[last.expert]
+        paid = 0.0 if last.failed else self.prices[expert] if price is None else price
+        length = len(last.answer) if last.length is None and last.answer is not None else last.length
+        same_as = None if kinds[last.expert] < 0 else router.experts[same]
+        propensity = self.propensity if place == 1 else 1.0
+        return Call(place, expert, propensity, paid, latency, same_as, last.confidence, length)
+
+    def state(self, variant: Any) -> str:
+        """As the log keeps it. variant: of the router, see ServedRun.variant."""
+        known = {"turn": self.ask, "propensity": self.propensity, "alone": self.alone, "variant": variant}
+        said = [astuple(one) for one in self.step.said]
+        return json.dumps({**known, "outputs": self.step.outputs.tolist(), "said": said})
+
+
+def begun(
+    router: TrainedRouter, choice: Choice, outputs: Tensor, settings: ServeSettings, alone: bool
+) -> Course | None:
+    """Before the first call; None for a router that asks one expert. A plan begins with another expert if the cap asks for it."""
+    if planner_of(router.network) is None:
+        return None
+    step = begin(router, outputs, settings.cap)
+    alone = alone or choice.unread or plan_of(router)[0] is None
+    course = Course(step, choice.expert, 1.0, alone, settings.most_calls)
+    return course if choice.expert in course.affordable else replace(course, turn=step.ask)
+
+
+def resumed(router: TrainedRouter, state: Mapping[str, Any], settings: ServeSettings) -> Course:
+    """From what the log kept."""
+    step = Step(router, torch.tensor(state["outputs"]), tuple(Said(*one) for one in state["said"]), settings.cap)
+    return Course(step, state["turn"], state["propensity"], state["alone"], settings.most_calls)
+
+
+def kept_answer(answer: str | float | None, router: TrainedRouter) -> str | None:
+    """An answer as a waiting plan keeps it: a digest, where that is enough to compare it."""
+    text = as_text(answer)
+    key = None if text is None or agreement_of(router).rule != "exact" else normalised(text)
+    if key is None:
+        return text
+    number, *unit = key if isinstance(key, tuple) else (key,)
+    known = number.normalize() if isinstance(number, Decimal) else number  # 4.0 is 4
+    return "x" + hashlib.sha256(repr((known, unit)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def comparable(chat: Mapping[str, Any]) -> bool:
+    """Whether answers to this chat request can be compared. Others go to one expert."""
+    tools = any(chat.get(name) for name in ("tools", "functions"))
+    turns = any(
+        message.get("role") in ("tool", "function") or message.get("tool_calls") for message in chat["messages"]
+    )
+    return (
+        not tools
+        and not turns
+        and chat.get("n") in (None, 1)
+        and chat.get("response_format") in (None, {"type": "text"})
+    )
