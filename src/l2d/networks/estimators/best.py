@@ -20,7 +20,7 @@ from l2d.utils.files import CANDIDATES, write_text
 from l2d.utils.text import aligned
 
 FITS = 6  # that share the time: five folds and the final router
-CHOOSING = 4_000  # rows at most, to choose on
+CHOOSING, NUMBERS = 20_000, 1_536_000  # rows at most to choose on, and numbers in them: 4,000 rows of 384 columns
 # By the names of the methods, the simplest first.
 SINGLE: dict[str, type[Estimator]] = {
     "category_table": Lookup,
@@ -61,7 +61,8 @@ class Best(Estimator):
         self.register_buffer("chosen", torch.tensor(0))
 
     def fit(self, rows: FitRows) -> None:
-        some = rows if len(rows) <= CHOOSING else rows.take(shuffled(len(rows), "choosing")[:CHOOSING])
+        most = min(CHOOSING, NUMBERS // rows.inputs.shape[1])
+        some = rows if len(rows) <= most else rows.take(shuffled(len(rows), "choosing")[:most])
         estimates, why = self.left_out(some)
         weights = {}
         for name, parts in MIXED.items():

@@ -67,7 +67,7 @@ class Perceptron(Scaled):
         return losses
 
     def outputs(self, drop: nn.Module, points: Tensor) -> Tensor:
-        return drop(torch.addmm(self.bias, points, self.hidden.T).relu()) @ self.out.T + self.shift  # type: ignore[no-any-return]
+        return drop(torch.addmm(self.bias, points, self.hidden.T).relu()) @ self.out.T + self.shift
 
     def logits(self, outputs: Tensor) -> Tensor:
         if not len(self.table):
