@@ -151,15 +151,18 @@ def test_an_expert_that_failed_costs_nothing(router: Router, log: Path) -> None:
     assert [(row["price"], row["same_as"]) for row in rows(log, "calls")] == [(0.0, None)] * 3
 
 
-def test_a_plan_survives_a_restart_and_two_processes(router: Router, log: Path) -> None:
+@pytest.mark.parametrize("asked", [{}, {"raw": True}, {"prices": {"a": 0.02, "b": 0.01, "c": 0.3}}, {"budget": 0.1}])
+def test_a_plan_survives_a_restart_and_two_processes(router: Router, log: Path, asked: dict[str, Any]) -> None:
     """Also at the client's prices."""
     with asking(make_service(router, log)) as one:
-        id, first = begin(one, raw=True)
+        id, first = begin(one, **asked)
     with asking(make_service(router, log)) as two, asking(make_service(router, log)) as three:
         step, servers = {"ask": first}, iter([two, three, two, three])
         while "accept" not in step:
             step = tell(next(servers), id, step["ask"], "4").json()
     assert step["accept"] in EXPERTS
+    if "prices" in asked:
+        assert {row["expert"]: row["price"] for row in rows(log, "calls")}.items() <= asked["prices"].items()
 
 
 def test_one_of_two_answers_at_once_wins(router: Router, log: Path) -> None:
@@ -347,13 +350,20 @@ def test_the_gateway_compares_and_escalates(
     assert rows(log, "steps") == []
 
 
-def test_a_stream_begins_when_it_is_decided(service: RouterService, servers: dict[str, Saying]) -> None:
-    """The third one's answer is given whatever it says, so its words come one by one: here the stream stalls."""
-    servers["c"].behaviour = "stall"
-    with listening(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as bot:
+@pytest.mark.parametrize(("settings", "last"), [({}, "c"), ({"most_calls": 1}, "a"), ({"cap": 0.015}, "a")])
+def test_a_stream_begins_when_it_is_decided(
+    router: Router, servers: dict[str, Saying], log: Path, settings: dict[str, Any], last: str
+) -> None:
+    """The last one's answer is given whatever it says, so its words come one by one: here the stream stalls."""
+    servers[last].behaviour = "stall"
+    upstreams = {name: server.upstream() for name, server in servers.items()}
+    with (
+        listening(make_service(router, log, upstreams=upstreams, **settings)) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as bot,
+    ):
         parts = bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
         words = (part.choices[0].delta.content for part in parts)
-        assert [next(words), next(words)] == ["c", "'"]
+        assert [next(words), next(words)] == [last, "'"]
         with pytest.raises(openai.APIError, match="cut"):
             next(words)
 
@@ -367,6 +377,7 @@ def test_a_plan_goes_on_without_an_expert_that_fails(
     with asking(service) as client:
         found = chat(client, stream=stream)
         assert found.headers["x-l2d-fallback"].startswith("a=")
+        assert found.headers["x-l2d-decided-by"] == "plan"
         assert said_by(found) == "c's answer"
         assert 'l2d_fallbacks_total{expert="a"' in client.get("/metrics").text
     assert [(row["expert"], row["price"] > 0) for row in rows(log, "calls")] == [("a", False), ("b", True), ("c", True)]

@@ -16,7 +16,8 @@ class Decision:
     features (float32, as bytes): the input, if it is kept.
 
     Not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert. planned: the
-    propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends.
+    propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends. course: the
+    server's view of it.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Decision:
     prices: Mapping[str, float | None] = field(default_factory=dict)
     planned: bool = False
     state: str | None = None
+    course: Any = None
 
     def row(self, now: float) -> tuple[Any, ...]:
         propensity = None if self.planned else self.propensity

@@ -101,23 +101,22 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         model = body["model"]
         if not gateway.upstreams:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
-        course = None
         if model == ROUTED:
             features, alone = read_features(body.get("metadata"), x_l2d_features), not comparable(body)
             held = (x_l2d_session, x_l2d_reroute)
-            decision, course = await service.decide_chat(body["messages"], features, *held, alone)
+            decision = await service.decide_chat(body["messages"], features, *held, alone)
         elif model in gateway.upstreams:
             decision = await service.log_asked(model, x_l2d_session)
         else:
             raise no_such_model(model, service)
-        if course is None:
+        if decision.course is None:
             answer = await gateway.answer(decision, body)
         else:
-            answer = await follow_plan(gateway, decision, course, body, request.is_disconnected)
+            answer = await follow_plan(gateway, decision, body, request.is_disconnected)
         headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed, answer.asked)}
         if isinstance(answer.content, bytes):
             noted = (decision, answer.expert, answer.usage, answer.seconds, answer.status)
-            finish = BackgroundTask(gateway.finish, *noted) if course is None else None
+            finish = BackgroundTask(gateway.finish, *noted) if decision.course is None else None
             return Response(answer.content, answer.status, headers, answer.content_type, finish)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
 
@@ -162,7 +161,7 @@ def decision_headers(
         "x-l2d-expert": expert,
         "x-l2d-decision-id": decision.id,
         "x-l2d-run": decision.run,
-        "x-l2d-decided-by": decision.decided_by if not failed else "fallback",
+        "x-l2d-decided-by": "fallback" if failed and not decision.planned else decision.decided_by,
         **({} if cost is None else {"x-l2d-expected-cost": f"{cost:.6g}"}),
         **({"x-l2d-fallback": ", ".join(f"{name}={why}" for name, why in failed.items())} if failed else {}),
         **({"x-l2d-asked": asked} if asked else {}),

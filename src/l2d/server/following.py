@@ -48,7 +48,7 @@ class Following:
         try:
             found = await open_answer(self.gateway.client, upstream, self.body, alone=False)
             if direct and not isinstance(found.content, bytes):
-                about = (self.decision, expert, began, choices_of(self.body), course)
+                about = (replace(self.decision, course=course), expert, began, choices_of(self.body))
                 content = self.gateway.watched(found.content, found.response, *about)
                 self.asked[expert], self.held[expert] = course.prices[expert], replace(found, content=content)
                 return await self.given(expert)
@@ -88,10 +88,10 @@ class Following:
 
 
 async def follow_plan(
-    gateway: Gateway, decision: Decision, course: Course, body: Mapping[str, Any], left: Callable[[], Awaitable[bool]]
+    gateway: Gateway, decision: Decision, body: Mapping[str, Any], left: Callable[[], Awaitable[bool]]
 ) -> ChatAnswer:
     """left: whether the client has gone, who then pays for no further call. Raises AllFailed."""
-    way = Following(gateway, decision, body, course)
+    way = Following(gateway, decision, body, decision.course)
     while (expert := way.course.ask) is not None:
         if way.asked and await left():
             raise HTTPException(LEFT, "the client left")

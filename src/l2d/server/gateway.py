@@ -12,7 +12,6 @@ import anyio
 import httpx
 
 from l2d.logs.decision import Decision
-from l2d.server.course import Course
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
@@ -88,10 +87,9 @@ class Gateway:
         expert: str,
         began: float,
         choices: int,
-        course: Course | None = None,
     ) -> AsyncIterator[bytes]:
         """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one.
-        choices: how many answers were asked for. course: at whose end this is."""
+        choices: how many answers were asked for."""
         usage, line = None, b""
         ended: set[Any] = set()
         try:
@@ -111,23 +109,17 @@ class Gateway:
         finally:
             with anyio.CancelScope(shield=True):  # also if the client has gone
                 await response.aclose()
-            await self.finish(decision, expert, usage, time.perf_counter() - began, course=course)
+            await self.finish(decision, expert, usage, time.perf_counter() - began)
 
     async def finish(
-        self,
-        decision: Decision,
-        expert: str,
-        usage: Mapping[str, Any] | None,
-        seconds: float,
-        status: int = 200,
-        course: Course | None = None,
+        self, decision: Decision, expert: str, usage: Mapping[str, Any] | None, seconds: float, status: int = 200
     ) -> None:
         """Record an answer after it was sent."""
         price = self.upstreams[expert].price_of(usage) if status == 200 else NOTHING
-        if course is None:
+        if decision.course is None:
             self.service.note_answer(decision, expert, price, seconds)
-        else:
-            self.service.note_call(decision, course.heard(None).last_call(price, seconds))
+        else:  # the last stream of a plan
+            self.service.note_call(decision, decision.course.heard(None).last_call(price, seconds))
 
 
 def choices_of(body: Mapping[str, Any]) -> int:

@@ -84,8 +84,8 @@ class RouterService:
         run, asked = self.current, (body.prices, body.budget, body.confidence, body.raw)
         router = await self.router_at(run, *asked)
         found = [
-            one if course is None else replace(one, state=course.state(asked))
-            for one, course in await self._decide(run, router, queries_of(body))
+            one if one.course is None else replace(one, state=one.course.state(asked))
+            for one in await self._decide(run, router, queries_of(body))
         ]
         await self._log(found)
         for one in found:
@@ -102,7 +102,7 @@ class RouterService:
 
     async def decide_chat(
         self, messages: list[Message], features: Mapping[str, Any], session: str | None, reroute: bool, alone: bool
-    ) -> tuple[Decision, Course | None]:
+    ) -> Decision:
         """features: by column, maybe among others. session: the name of a conversation, which stays with its expert unless
         reroute. alone: ask one expert, unless it fails."""
         run = self.current
@@ -110,7 +110,7 @@ class RouterService:
         digest = session_digest(session)
         held = None if digest is None or reroute else await asyncio.wrap_future(self.log.expert_of(digest))
         [found] = await self._decide(run, run.router, [query], digest, held, alone)
-        await self._log([found[0]])
+        await self._log([found])
         return found
 
     async def log_asked(self, expert: str, session: str | None) -> Decision:
@@ -130,9 +130,8 @@ class RouterService:
         session: str | None = None,
         held: str | None = None,
         alone: bool = False,
-    ) -> list[tuple[Decision, Course | None]]:
-        """Return decisions, which are not logged yet, and how they go on if this router may ask several experts. session: a
-        digest. held: the expert that the conversation has already."""
+    ) -> list[Decision]:
+        """Return decisions, which are not logged yet. session: a digest. held: the expert that the conversation has already."""
         queries = [read_query(body, router.description) for body in bodies]
         answered = await self.batcher.ask(router, queries)
         if run is self.current:  # after a reload, other inputs are far
@@ -149,8 +148,8 @@ class RouterService:
             if keep == "features" and not choice.unread:
                 about["features"] = answered.inputs[place].flatten().numpy().astype("<f4").tobytes()
             chosen = (expert, choice.expert, by, propensity, prices[expert])
-            about["planned"] = course is not None and not course.alone
-            found.append((Decision(new_decision_id(), run.name, *chosen, **about), course))
+            planned = course is not None and not course.alone
+            found.append(Decision(new_decision_id(), run.name, *chosen, **about, planned=planned, course=course))
         return found
 
     def _draw(
