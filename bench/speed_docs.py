@@ -127,18 +127,9 @@ def memory(by: dict[str, list[Row]]) -> str:
     return markdown(head, lines) + f"\n\n{source(rows, 'python bench/speed.py')}"
 
 
-def small(_: dict[str, list[Row]]) -> str:
-    """Where the time of a small run goes."""
-    rows = read(RESULTS / "rows_small.csv")
-    whole, first = float(rows[0]["seconds"]), rows[0]
-    lines = [[row["what"], f"{float(row['seconds']):.2f} s", f"{float(row['seconds']) / whole:.0%}"] for row in rows]
-    head = f"{int(first['rows']):,} rows × {first['features']} features (simulated), {first['epochs']} epochs"
-    return markdown((head, "per run", "of a run"), lines) + f"\n\n{on_cpu(rows)}"
-
-
 def large(_: dict[str, list[Row]]) -> str:
     """Preparation, training and memory by the number of rows."""
-    rows = read(RESULTS / "rows_large.csv")
+    rows = sorted(read(RESULTS / "rows_large.csv"), key=lambda row: (int(row["rows"]), int(row["batch"])))
     lines = []
     for row in rows:
         rates = [f"{int(row[key]):,}" for key in ("rows_per_second", "bare_rows_per_second")]
@@ -158,19 +149,17 @@ def on_cpu(rows: list[Row]) -> str:
 def sharing() -> str:
     """Runs at once on one GPU."""
     rows = read(RESULTS / "sharing.csv")
-    first = rows[0]
-    lines = [
-        [row["runs_at_once"], f"{int(row['images_per_second']):,}", row["svhn_runs_per_gpu_hour"], row["seconds"]]
-        for row in rows
-    ]
-    text = f"`python bench/sharing.py`: 16 runs of Table 1 (a), recipe=fast; {first['machine']}, {first['cpu_cores']} CPU cores; "
+    first, keys = rows[0], ("runs_at_once", "images_per_second", "svhn_runs_per_gpu_hour", "seconds")
+    lines = [[f"{int(row[key]):,}" if key.startswith("images") else row[key] for key in keys] for row in rows]
+    text = "`bench/sharing.py` of that commit: 16 runs of Table 1 (a), recipe=fast; "
+    text += f"{first['machine']}, {first['cpu_cores']} CPU cores; "
     text += f"{first['versions']}; commit {first['commit']}. The shorter the time measured, the rougher the figure."
     head = ("runs at once", "images/s, all together", "SVHN runs per GPU-hour", "measured for, s")
     return markdown(head, lines) + f"\n\n{text}"
 
 
 PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {"speed": speed, "reached": reached, "sweeps": sweeps}
-PARTS |= {"start": start, "memory": memory, "small": small, "large": large}
+PARTS |= {"start": start, "memory": memory, "large": large}
 
 
 def parts() -> dict[str, str]:

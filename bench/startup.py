@@ -3,8 +3,7 @@
 Each case runs in fresh processes, as from a shell, and is compared with `import hydra` and `import torch`. A first process is not
 timed: it fills the file caches and shows whether torch is imported. Folders are temporary; one tiny run is finished in them.
 
-    python bench/startup.py               # all cases, about two minutes on two cores
-    python bench/startup.py --docs        # only writes the table in docs/speed.md, from bench/results/startup.csv
+    python bench/startup.py     # all cases, about two minutes on two cores, then rewrites the table of docs/speed.md
 """
 
 import argparse
@@ -109,23 +108,15 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", f"{said}; {first['machine']}; {first['versions']}; commit {first['commit']}."])
 
 
-def write(rows: Sequence[Row]) -> None:
-    from provenance import about
-    from records import save
-
-    made = about("")
-    save(RESULTS, [*rows[0], "commit", "machine", "versions"], [made | row for row in rows])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--docs", action="store_true", help="only write the table in docs/speed.md, from the CSV")
-    if not parser.parse_args().docs:
-        with tempfile.TemporaryDirectory() as name:
-            run(Case("", ("train", *TINY)), Path(name))
-            write([measured(case, Path(name)) for case in CASES])
-    from records import put, read
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        run(Case("", ("train", *TINY)), Path(name))
+        rows = [measured(case, Path(name)) for case in CASES]
+    from provenance import about
+    from records import put, read, save
 
+    save(RESULTS, [*rows[0], "commit", "machine", "versions"], [about("") | row for row in rows])
     put(ROOT / "docs" / "speed.md", "startup", table(read(RESULTS)))
 
 

@@ -32,16 +32,6 @@ def test_startup(bench: Bench) -> None:
     assert table.endswith("n = 3 fresh processes each; M; V; commit C.")
 
 
-def test_sharing(bench: Bench) -> None:
-    """Two workers, 0 to 10 s and 0 to 4 s. One trains on 100 images in its first 5 s and 50 in its last, the other on 40 in all.
-    While both are at work: 80 + 40 images in 4 s. Alone: 20 + 50 in 6 s."""
-    rates = bench("sharing").rates([(0.0, 10.0), (0.0, 4.0)], [(0.0, 5.0, 100), (5.0, 10.0, 50), (0.0, 4.0, 40)])
-    assert rates == {1: pytest.approx((70 / 6, 6.0)), 2: pytest.approx((30.0, 4.0))}
-    # Steps from 10 to 20 s; the second and third epoch took 3 and 4 s, so 3 s are left for three pauses and the first.
-    timing = {"epoch_seconds": [9.0, 3.0, 4.0], "first_step_at": 10.0, "last_step_at": 20.0}
-    assert bench("sharing").epochs_of(timing, 7) == [(10.0, 11.0, 7), (12.0, 15.0, 7), (16.0, 20.0, 7)]
-
-
 def test_oracle_if_the_others_guessed(bench: Bench) -> None:
     """The strong model errs on half of the rows; two others that guess among four answers leave (3/4)² of that."""
     import torch
