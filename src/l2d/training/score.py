@@ -143,6 +143,10 @@ def about_the_routing(
     from_log = rows.logged is not None
     decided = (rows.decisions, train_costs, costs)
     routing = metrics_.routing_metrics(*decided, rows.prices, splits.panel.names, from_log=from_log)
+    more = [0.0] * (costs.shape[1] - len(splits.train.costs.T))  # simple routers choose among experts, not among plans
+    simple = {name: replace(one, ratios=[*one.ratios, *more][: costs.shape[1]]) for name, one in simple.items()}
+    if more:  # a plan for all rows is no collapse
+        routing = replace(routing, collapsed_expert=None, baselines=replace(routing.baselines, majority=None))
     return vars(routing) | {
         "baselines": replace(routing.baselines, **simple),
         "by_category": categories and metrics_.by_category(categories, *decided, from_log=from_log),

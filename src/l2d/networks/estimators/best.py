@@ -72,7 +72,7 @@ class Best(Estimator):
                 estimates[name] = torch.einsum("m,mnp->np", weights[name], together)
         self.by_cost = not bool(some.right.isnan().any())
         losses = {name: losses_of(estimates[name], some) for name in self.names if name in estimates}
-        best = simplest(losses)
+        best = self.best_of(losses, estimates, some)
         self.tried = tried(losses, why)
         self.chosen = torch.tensor(self.names.index(best))
         member = self.members[int(self.chosen)]
@@ -81,6 +81,9 @@ class Best(Estimator):
         else:
             assert isinstance(member, Estimator)
             member.fit(rows)
+
+    def best_of(self, losses: Mapping[str, Tensor], estimates: Mapping[str, Tensor], rows: FitRows) -> str:  # noqa: ARG002
+        return simplest(losses)
 
     def left_out(self, rows: FitRows) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The estimates of each single candidate for rows that it was not fitted to, and why others have none."""

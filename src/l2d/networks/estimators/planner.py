@@ -1,5 +1,6 @@
 """Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from l2d.core.plan import (
 )
 from l2d.core.replies import Replies
 from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
-from l2d.networks.estimators.estimator import FitRows
+from l2d.networks.estimators.estimator import FitRows, squared
 from l2d.networks.estimators.mixture import Mixture, left_out_estimates
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.estimators.perceptron import Perceptron
@@ -93,6 +94,10 @@ class Planner(Best):
         self.chances, self.known = learn_chances(view, self.right), None
         self.plan_at(self.paid)
 
+    def best_of(self, losses: Mapping[str, Tensor], estimates: Mapping[str, Tensor], rows: FitRows) -> str:  # noqa: ARG002
+        """A plan needs good chances, not only a good first choice: the least squared error."""
+        return min(estimates, key=lambda name: float(squared(estimates[name], rows.right.to(estimates[name])).mean()))
+
     def left_out_by_the_best(self, rows: FitRows) -> Tensor:
         """The estimates of the chosen candidate for rows that it was not fitted to, [n, p]."""
         name, member = self.names[int(self.chosen)], self.members[int(self.chosen)]
@@ -147,11 +152,16 @@ class Planner(Best):
 
     def keep(self, folder: Path) -> None:
         super().keep(folder)
-        file, p = folder / CANDIDATES, self.right.shape[1]
-        rows = [
-            [name, f"{cost:.4f}"] for name, cost in zip(plan_names(p), self.costs.mean(dim=0)[p:].tolist(), strict=True)
-        ]
-        write_text(file, f"{file.read_text(encoding='utf-8')}\n{aligned(['plan', 'cost'], rows)}\n")
+        file, rows = folder / CANDIDATES, list[list[str]]()
+        members = [[int(k) + 1 for k in one[:3] if k >= 0] for one in self.simple.tolist()]
+        for place, (name, plan) in enumerate(self.plans.items()):
+            followed = self.training_rows.follow(plan)
+            cost, spent = (float(part.mean()) for part in followed.costs(1 - self.right, self.paid))
+            asked = [str(k) for k in members[place - 1]] if 0 < place <= len(members) else ["any"]
+            calls = float(followed.asked.sum(dim=1).float().mean())
+            rows.append([name, ", ".join(asked), f"{cost:.4f}", f"{spent:.4f}", f"{calls:.2f}"])
+        table = aligned(["plan", "experts, from 1", "cost", "of which price", "calls"], rows)
+        write_text(file, f"{file.read_text(encoding='utf-8')}\n{table}\n")
 
 
 def planner_of(network: Network) -> Planner | None:
