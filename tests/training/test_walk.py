@@ -281,5 +281,10 @@ def test_judging_that_runs_out_of_memory_starts_again_with_smaller_batches(monke
 
     monkeypatch.setattr(walk, "judge_validation", judge)
     rows = torch.linspace(-1, 1, 80)[:, None]
-    l2d.fit(rows, torch.cat([rows > 0, rows <= 0], dim=1).float(), options={"recipe.epochs": 1, "progress": False})
+    l2d.fit(
+        rows,
+        torch.cat([rows > 0, rows <= 0], dim=1).float(),
+        method="mild",
+        options={"recipe.epochs": 1, "progress": False},
+    )
     assert parts == [1, 2]

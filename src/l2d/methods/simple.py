@@ -42,7 +42,7 @@ class SimpleRouter(CostRegression):
         mean = prices if prices.ndim == 1 else prices.nanmean(dim=0)
         unit = float(self.most - self.least)
         right = self.right(costs.double() - self.prices.double())
-        return FitRows(inputs, right, labels, mean / unit, (prices / unit).expand_as(right), replies)
+        return FitRows(inputs, right, labels, mean / unit, prices / unit, replies)
 
 
 class NearestNeighbours(SimpleRouter):
@@ -89,11 +89,7 @@ class Auto(SimpleRouter):
 
 
 class Planned(Auto):
-    """Auto's estimates, and a plan that may ask another expert after an answer. Its offsets would change no decision."""
-
-    @property
-    def by_argmax(self) -> bool:
-        return False
+    """Auto's estimates, and a plan that may ask another expert after an answer."""
 
     def estimator(self) -> Estimator:
         return Planner(self.seconds)

@@ -242,4 +242,5 @@ def held_out(
 def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:
     """The guard fitted to rows that the router did not learn from. best: the best single expert."""
     needed = results.KNOWN if rows.logged_weights is None else results.ESTIMATED
-    return fit_guard(rows.utilities if method.by_argmax else None, rows.decisions, rows.costs, best, needed)
+    by_argmax = method.by_argmax and rows.utilities.shape == rows.costs.shape  # there are none for plans
+    return fit_guard(rows.utilities if by_argmax else None, rows.decisions, rows.costs, best, needed)

@@ -19,8 +19,8 @@ from l2d.utils.seeding import derive_seed
 @dataclass(frozen=True)
 class FitRows:
     """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1, NaN where it was not asked. labels int [n], −1 where
-    unknown. prices [p]: mean prices in units of `right`; None: all 0. paid [n, p]: those of each row. replies: what the experts
-    answered, if that is known."""
+    unknown. prices [p]: mean prices in units of `right`; None: all 0. paid: the prices [p], or those of each row [n, p]. replies:
+    what the experts answered, if that is known."""
 
     inputs: Tensor
     right: Tensor
@@ -33,7 +33,13 @@ class FitRows:
         return len(self.inputs)
 
     def take(self, positions: Tensor) -> "FitRows":
-        names = ("inputs", "right", "labels", "paid", "replies")
+        names = (
+            "inputs",
+            "right",
+            "labels",
+            "replies",
+            *(("paid",) if self.paid is not None and self.paid.ndim == 2 else ()),
+        )
         taken: dict[str, Any] = {name: part[positions] for name in names if (part := vars(self)[name]) is not None}
         return replace(self, **taken)
 

@@ -1,6 +1,7 @@
 """Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -81,7 +82,8 @@ class Planner(Best):
             problem = f"needs {LEAST} rows on which all experts were asked, and there are {len(whole)}; use method=auto"
             raise ParameterError("", problem)
         super().fit(rows)
-        rows = rows.take(whole)
+        assert rows.paid is not None
+        rows = replace(rows, paid=rows.paid.expand_as(rows.right)).take(whole)
         assert rows.replies is not None
         assert rows.paid is not None
         seen = rows.replies.signals
@@ -89,10 +91,9 @@ class Planner(Best):
         self.std = (seen - self.mean).square().nanmean(dim=0).sqrt().nan_to_num(nan=1.0).clamp(min=1e-3)
         self.logits = torch.logit(self.left_out_by_the_best(rows).clamp(CERTAIN, 1 - CERTAIN)).float()
         self.kinds, self.signals, self.right = rows.replies.kinds, seen, rows.right.float()
-        self.paid = rows.paid.float().expand_as(self.right).contiguous()
         view = self.view(self.logits, rows.replies)
         self.chances, self.known = learn_chances(view, self.right), None
-        self.plan_at(self.paid)
+        self.plan_at(rows.paid.float().contiguous())
 
     def best_of(self, losses: Mapping[str, Tensor], estimates: Mapping[str, Tensor], rows: FitRows) -> str:  # noqa: ARG002
         """A plan needs good chances, not only a good first choice: the least squared error."""
