@@ -69,6 +69,7 @@ class Planner(Best):
         for name in ("mean", "std", "chances", "moves", "simple", "factor", *ROWS):
             self.register_buffer(name, torch.zeros(0))
         self.known: Rows | None = None
+        self.followings: dict[tuple[str, tuple[int, ...], float], Followed] = {}
 
     def fit(self, rows: FitRows) -> None:
         if rows.replies is None:
@@ -92,7 +93,7 @@ class Planner(Best):
         self.logits = torch.logit(self.left_out_by_the_best(rows).clamp(CERTAIN, 1 - CERTAIN)).float()
         self.kinds, self.signals, self.right = rows.replies.kinds, seen, rows.right.float()
         view = self.view(self.logits, rows.replies)
-        self.chances, self.known = learn_chances(view, self.right), None
+        self.chances, self.known, self.followings = learn_chances(view, self.right), None, {}
         self.plan_at(rows.paid.float().contiguous())
 
     def best_of(self, losses: Mapping[str, Tensor], estimates: Mapping[str, Tensor], rows: FitRows) -> str:  # noqa: ARG002
@@ -124,7 +125,10 @@ class Planner(Best):
         found, costs = [], [errors + paid]
         for kind in plan_names(self.right.shape[1])[1:-1]:
             tried = simple_candidates(kind, self.right, paid)
-            each = torch.stack([rows.follow(simple_plan(kind, *one)).costs(errors, paid)[0] for one in tried], dim=1)
+            for one in tried:
+                if (kind, *one) not in self.followings:  # prices change nothing in them
+                    self.followings[kind, *one] = rows.follow(simple_plan(kind, *one))
+            each = torch.stack([self.followings[kind, *one].costs(errors, paid)[0] for one in tried], dim=1)
             best = int(each.mean(dim=0).argmin())
             experts, threshold = tried[best]
             found.append([*experts, *[-1] * (3 - len(experts)), threshold])

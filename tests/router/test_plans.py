@@ -1,0 +1,203 @@
+"""A router that may ask again: trained in memory and by a run, at other prices, within a budget, step by step."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import l2d
+from l2d.config import check, compose, to_plain
+from l2d.core.results import read_metrics
+from l2d.runs.folder import RunFolder
+from l2d.training.cross_validation import train_and_judge
+from l2d.utils.errors import L2DError, ParameterError
+
+NAMES = ("small", "other", "large")
+PRICES = [0.01, 0.01, 0.35]
+OPTIONS = {"progress": False}
+
+
+def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
+    """Two cheap experts, right with .7 each, whose wrong answers differ; a dear one that is always right. Neither inputs nor
+    lengths say anything."""
+    draw = np.random.default_rng(seed)
+    right = np.column_stack([draw.random((n, 2)) < 0.7, np.ones(n, dtype=bool)])
+    answers = [["yes" if ok else f"no{k}" for k, ok in enumerate(row)] for row in right]
+    return draw.normal(size=(n, 2)), (~right).astype(float), answers
+
+
+@pytest.fixture(scope="module")
+def router() -> l2d.Router:
+    X, errors, answers = world(900, 0)
+    return l2d.fit(X, errors=errors, prices=PRICES, experts=NAMES, answers=answers, method="plan", options=OPTIONS)
+
+
+def test_the_plan_is_worth_what_the_hand_says(router: l2d.Router) -> None:
+    """Two agree with .49: .02 + .51·.35 = .1985; the best single expert costs .31."""
+    X, errors, answers = world(3000, 1)
+    score = router.score(X, errors=errors, answers=answers)
+    assert score.deferral_loss == pytest.approx(0.1985, abs=0.015)
+    assert score.best_single_loss == pytest.approx(0.31, abs=0.03)
+    assert score.gain == pytest.approx(score.best_single_loss - score.deferral_loss)
+    assert score.mean_price is not None
+    assert score.mean_price == pytest.approx(score.deferral_loss, abs=0.01)  # nearly no error is left
+    assert sum(score.shares.values()) == pytest.approx(1)
+
+
+def test_a_score_needs_answers(router: l2d.Router) -> None:
+    X, errors, _ = world(50, 1)
+    with pytest.raises(ParameterError) as caught:
+        router.score(X, errors=errors)
+    assert caught.value.parameter == "answers"
+
+
+def test_steps_ask_the_third_only_if_two_disagree(router: l2d.Router) -> None:
+    step = router.begin([0.0, 0.0])
+    assert step.ask in ("small", "other")
+    assert (step.accept, step.chance, step.spent) == (None, None, 0)
+    second = step.answered("Yes.")
+    assert {step.ask, second.ask} == {"small", "other"}
+    agreed, differ = second.answered("yes"), second.answered("no")
+    assert agreed.ask is None
+    assert agreed.accept in ("small", "other")
+    assert agreed.chance is not None
+    assert agreed.chance > 0.9
+    assert agreed.spent == pytest.approx(0.02)
+    assert differ.ask == "large"
+    last = differ.answered("yes")
+    assert (last.ask, last.spent) == (None, pytest.approx(0.37))
+    assert last.asked == (step.ask, second.ask, "large")
+    with pytest.raises(ParameterError):
+        last.answered("again")
+    assert second.asked == (step.ask,)  # a step never changes
+
+
+def test_a_plan_goes_on_without_experts_that_fail(router: l2d.Router) -> None:
+    step = router.begin([0.0, 0.0])
+    failed = step.failed()
+    assert failed.ask not in (None, step.ask)
+    while failed.ask is not None:
+        failed = failed.failed()
+    assert failed.accept is None
+    assert sorted(failed.asked) == sorted(NAMES)
+    only = step.failed()
+    while only.ask is not None:
+        only = only.answered("yes")
+    assert only.accept not in (None, step.ask)
+
+
+def test_a_cap_is_never_exceeded(router: l2d.Router) -> None:
+    step = router.begin([0.0, 0.0], cap=0.1)
+    for answer in ("a", "b"):
+        step = step.answered(answer)
+    assert step.ask is None
+    assert step.accept in ("small", "other")
+    assert step.spent <= 0.1
+    with pytest.raises(ParameterError) as caught:
+        router.begin([0.0, 0.0], cap=0.001)
+    assert caught.value.parameter == "cap"
+
+
+def test_other_prices_make_another_plan(router: l2d.Router) -> None:
+    X, errors, answers = world(2000, 2)
+    dear = router.at([0.01, 0.01, 2.0])
+    assert dear.score(X, errors=errors, answers=answers).shares["large"] == 0
+    free = router.at({"small": 0.01, "other": 0.01, "large": 0.0})
+    assert free.begin([0.0, 0.0]).ask == "large"
+    assert free.score(X, errors=errors, answers=answers).deferral_loss == pytest.approx(0, abs=1e-6)
+    assert router.at(raw=True).begin([0.0, 0.0]).ask == router.begin([0.0, 0.0]).ask
+
+
+@pytest.mark.slow
+def test_a_budget_is_kept(router: l2d.Router) -> None:
+    X, errors, answers = world(3000, 3)
+    within = router.at(budget=0.1, confidence=0.95)
+    point = within.operating_point
+    assert point is not None
+    assert point.spend <= 0.1
+    assert point.overspend <= 0.05 + 1e-6
+    score = within.score(X, errors=errors, answers=answers)
+    assert score.mean_price is not None
+    assert score.mean_price <= 0.1
+    assert within.at(router_prices()).operating_point is not None  # the budget stays
+    with pytest.raises(ParameterError) as caught:
+        router.at(budget=0.001)
+    assert caught.value.parameter == "budget"
+
+
+def router_prices() -> list[float]:
+    return [price * 1.1 for price in PRICES]
+
+
+def test_a_saved_router_asks_as_before(router: l2d.Router, tmp_path: Path) -> None:
+    router.save(tmp_path / "router")
+    again = l2d.Router.load(tmp_path / "router")
+    X, errors, answers = world(300, 4)
+    first, second = (one.score(X, errors=errors, answers=answers) for one in (router, again))
+    assert second.deferral_loss == first.deferral_loss
+    assert again.begin(X[0]).ask == router.begin(X[0]).ask
+    assert again.description.plan == router.description.plan
+    assert [choice.expert for choice in again.route(X[:3])] == [router.begin(x).ask for x in X[:3]]
+
+
+def test_a_router_that_asks_one_expert_has_steps_too() -> None:
+    X, errors, _ = world(200, 5)
+    plain = l2d.fit(X, errors=errors, prices=PRICES, experts=NAMES, method="linear", options=OPTIONS)
+    step = plain.begin(X[0])
+    assert step.ask == plain.route(X[:1])[0].expert
+    done = step.answered("anything")
+    assert (done.ask, done.accept) == (None, step.ask)
+    assert step.failed().ask not in (None, step.ask)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"answers": None}, "answer"),
+        ({"p": 9}, "at most 8"),
+        ({"asked": 20}, "50"),
+    ],
+)
+def test_what_plans_need(change: dict[str, Any], word: str) -> None:
+    X, errors, answers = world(120, 6)
+    if p := change.get("p"):
+        errors, answers = np.tile(errors, (1, 3))[:, :p], [(row * 3)[:p] for row in answers]
+    if asked := change.get("asked"):
+        errors[asked:, 2] = np.nan
+    given = None if "answers" in change else answers
+    prices = None if "p" in change else PRICES
+    with pytest.raises(L2DError, match=word):
+        l2d.fit(X, errors=errors, prices=prices, answers=given, method="plan", options=OPTIONS)
+
+
+@pytest.mark.slow
+def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
+    X, errors, answers = world(400, 7)
+    columns = ["x", "y", *(f"{kind}_{name}" for kind in ("correct", "answer", "price") for name in NAMES)]
+    rows = zip(X.tolist(), (1 - errors).astype(int).tolist(), answers, strict=True)
+    lines = [",".join(map(str, [*x, *right, *said, *PRICES])) for x, right, said in rows]
+    (tmp_path / "log.csv").write_text("\n".join([",".join(columns), *lines]))
+    given = ["dataset=table", f"dataset.path={tmp_path / 'log.csv'}", f"runs_dir={tmp_path / 'runs'}"]
+    experiment = check(to_plain(compose([*given, "method=plan", "cost=columns", "progress=false"])))
+    metrics = train_and_judge(experiment, tell=lambda _: None)
+    run = RunFolder.of(experiment.plain)
+    assert metrics is not None
+    assert read_metrics(run.path / "metrics.json") == metrics
+    assert [one.name for one in metrics.experts] == [*NAMES, "one choice", "cascade", "two agree", "majority", "plan"]
+    by_name = {one.name: one.error_rate + one.price for one in metrics.experts}
+    assert by_name["two agree"] == pytest.approx(0.1985, abs=0.04)
+    assert by_name["plan"] == pytest.approx(metrics.deferral_loss)
+    single = metrics.baselines.best_single
+    assert single.deferral_loss == pytest.approx(min(loss for name, loss in by_name.items() if name != "plan"))
+    assert metrics.guarded.deferral_loss <= single.deferral_loss + 0.01
+    assert metrics.collapsed_expert is None
+    router = l2d.Router.load(run.path)
+    assert router.description.plan is not None
+    assert router.begin({"x": 0.0, "y": 0.0}).ask in ("small", "other")
+    with np.load(run.path / "test.npz") as arrays:
+        costs, decisions = torch.from_numpy(arrays["costs"]), torch.from_numpy(arrays["decisions"])
+    assert costs.shape == (400, 8)
+    assert set(decisions.tolist()) == {7}
+    assert "two agree" in (run.path / "candidates.txt").read_text()
