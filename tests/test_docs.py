@@ -4,6 +4,7 @@ import importlib
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,18 @@ def test_make_targets_exist(file: str) -> None:
     assert set(commands) <= targets
 
 
+@pytest.mark.full
+def test_the_code_of_the_page_of_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "plans.md").read_text(), re.MULTILINE | re.DOTALL)
+    known: dict[str, Any] = {}
+    exec(compile(block, "plans.md", "exec"), known)
+    assert "better than the best single expert" in capsys.readouterr().out
+    assert len(known["step"].asked) > 1
+    assert known["step"].accept in known["step"].asked
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["guide", "your_table", "llm_routing", "scaling"])
+@pytest.mark.parametrize("page", ["guide", "your_table", "llm_routing", "plans", "scaling"])
 def test_commands_of_the_pages_compose(page: str) -> None:
     """They are checked and not run: some train for hours."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
