@@ -25,7 +25,6 @@ import yaml
 from l2d.commands.import_outcomes import import_parser
 from l2d.commands.log import make_log_parser
 from l2d.commands.main import COMMANDS, main
-from l2d.commands.theory import make_theory_parser
 from l2d.config import CONF, Recipe, SearchSettings, Settings, Setup, Trainer, compose, groups, launchers
 from l2d.config.signatures import find_class, read_signature
 from l2d.core import results
@@ -36,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = {"recipe": Recipe, "setup": Setup, "trainer": Trainer}
 # Keys that name a class or are for reports: a user does not set them.
 OWN_KEYS = {"_target_", "_partial_", "name", "about", "defaults", "hydra"}
-SUBCOMMANDS = {"import": import_parser, "log": make_log_parser, "theory": make_theory_parser}
+SUBCOMMANDS = {"import": import_parser, "log": make_log_parser}
 
 
 # Types as words

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from consistency import surrogate_minimiser
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from l2d.analysis.theory.consistency import surrogate_minimiser
 from l2d.core.costs import cheapest, paid
 from l2d.core.decisions import argmax_last
 from l2d.methods.comp_sum import CompSum

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from consistency import Verdict, judge, worst_regret
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from torch import Tensor
-
-from l2d.analysis.theory.consistency import Verdict, judge, worst_regret
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 TIE = 1e-9  # a smaller regret is rounding between equally good experts

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from linear_router import load_linear_router
 from tests.router.finished import Untrained, query_rows, untrained
 from tests.tiny_encoders import write_encoder
 
-from l2d.analysis.theory.linear_router import load_linear_router
 from l2d.commands.route import main
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import FILE, read_weights, write_weights

@@ -19,7 +19,6 @@ COMMANDS = {
     "import": ("import_outcomes", "turn recorded outcomes of language models into a table"),
     "report": ("report", "tables and plots of finished runs"),
     "curve": ("curve", "error against price of finished runs"),
-    "theory": ("theory", "the paper's bounds and consistency results, in numbers and pictures"),
     "route": ("route", "ask a trained router which expert gets a query"),
     "serve": ("serve", "a trained router as a service, and a gateway for OpenAI clients"),
     "evaluate": ("evaluate", "what a router is worth, by the outcomes in the log of l2d serve"),

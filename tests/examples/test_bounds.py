@@ -3,15 +3,15 @@
 import itertools
 import math
 
+import bounds
 import numpy as np
 import pytest
 import torch
+from bounds import OURS, PAPER
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from l2d.analysis.theory import bounds
-from l2d.analysis.theory.bounds import OURS, PAPER
 from l2d.core.rho import rho_shares
 
 

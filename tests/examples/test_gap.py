@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from consistency import surrogate_minimiser
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from l2d.analysis.theory.consistency import surrogate_minimiser
 from l2d.methods.comp_sum import comp_sum_loss
 
 

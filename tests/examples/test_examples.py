@@ -1,49 +1,29 @@
 """The scripts of examples/ that show the theory: the simplex, both readings of m_k, and the world of Figure 1."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import figure1
 import numpy as np
 import pytest
+import simplex
 import torch
+import two_readings
+from consistency import judge
 from scipy.integrate import quad
 
-from l2d.analysis.theory.consistency import judge
 from l2d.core.costs import cheapest
 from l2d.core.rewards import sum_others
 from l2d.core.rho import cheapest_counts, reward_mass, rho_shares
 from l2d.experts.partition import class_owners
 from l2d.experts.synthetic import synthetic_predictions
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-
-
-@pytest.fixture
-def simplex(_on_path: None) -> Any:
-    return import_module("simplex")
-
-
-@pytest.fixture
-def two_readings(_on_path: None) -> Any:
-    return import_module("two_readings")
-
-
-@pytest.fixture
-def figure1(_on_path: None) -> Any:
-    return import_module("figure1")
-
 
 def f64(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_regions_of_the_simplex(simplex: Any) -> None:
+def test_regions_of_the_simplex() -> None:
     """At the centre of each triangle argmax takes the largest p/ρ, and the posterior the largest p. Wrong regions are dark."""
     rho = f64([1.0, 0.6, 0.3])
     found = simplex.simplex_regions(rho, 10)
@@ -59,7 +39,7 @@ def test_regions_of_the_simplex(simplex: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_scripts_run(simplex: Any, two_readings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scripts_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simplex.main(str(tmp_path / "simplex.png"), "1", "0.6", "0.3")
     assert "29.4%" in capsys.readouterr().out
     assert (tmp_path / "simplex.png").read_bytes().startswith(b"\x89PNG")
@@ -68,7 +48,7 @@ def test_the_scripts_run(simplex: Any, two_readings: Any, tmp_path: Path, capsys
     assert first[-2:] == ["0.6300", "0.0000"]
 
 
-def test_readings_by_hand(two_readings: Any) -> None:
+def test_readings_by_hand() -> None:
     """Two classes, an expert for each, right by chance on half of the other's. Class 0: (0, 1) and (0, 0) with a half each; the
     reward of (0, 1) is all expert 0's, and (0, 0) has none. So each has a mass of a quarter; expert 1 is the cheapest only on its
     own class, if expert 0 is wrong there."""
@@ -80,7 +60,7 @@ def test_readings_by_hand(two_readings: Any) -> None:
     assert (first.deferral_loss, first.offset) == (0, 1)
 
 
-def test_readings_against_a_simulation(two_readings: Any) -> None:
+def test_readings_against_a_simulation() -> None:
     """m_k of many drawn experts, and the decisions of the minimiser that is found numerically."""
     coverage, frequencies = [0.5, 0.2, 0.2, 0.1], [5, 3, 2, 2, 1, 1, 1, 1, 1, 1]
     rng = np.random.default_rng(0)
@@ -106,7 +86,7 @@ def test_readings_against_a_simulation(two_readings: Any) -> None:
         assert one.oracle == pytest.approx(float(best), abs=5e-3)
 
 
-def test_the_price_of_setup_i(two_readings: Any) -> None:
+def test_the_price_of_setup_i() -> None:
     """Section 6: .7² + .2² + .1² = .54, what a router pays that knows the class. An oracle that knows who is right pays less: on
     the first seven classes .1·.1 + .09·.2 + .81·.7 = .595, on the next two .1·.1 + .9·.2 = .19, on the last .1, together .4645."""
     prices = f64([0.7, 0.2, 0.1])
@@ -118,7 +98,7 @@ def test_the_price_of_setup_i(two_readings: Any) -> None:
     assert float(oracle.mean()) == pytest.approx(0.4645)
 
 
-def test_the_world_is_as_described(figure1: Any) -> None:
+def test_the_world_is_as_described() -> None:
     """Four densities, the first expert the most accurate over most of the inputs, the dearest the most accurate at its best."""
     for k, centre in enumerate(figure1.CENTRES.tolist()):
         mass = quad(lambda x, k=k: float(figure1.class_densities(np.array([x]))[0, k]), -15, 15, points=[centre])[0]
@@ -133,7 +113,7 @@ def test_the_world_is_as_described(figure1: Any) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_learned(figure1: Any, tmp_path: Path) -> None:
+def test_what_is_learned(tmp_path: Path) -> None:
     """By how often an expert is the cheapest and without an offset, argmax is far from the optimum already at the minimiser, and
     the posterior is at it. By reward mass argmax is near it."""
     rho, decisions = figure1.decide(points=200, steps=50)

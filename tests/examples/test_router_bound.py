@@ -8,17 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import linear_router
 import numpy as np
 import pytest
 import torch
+from bounds import weighted_zero_one_loss
 from hypothesis import given
 from hypothesis import strategies as st
+from linear_router import LinearRouter, as_linear, check_linear, load_linear_router
 from omegaconf import DictConfig
+from router_bound import BoundReport, bound_report, bound_text, weighted_sample
 
-from l2d.analysis.theory import linear_router
-from l2d.analysis.theory.bounds import weighted_zero_one_loss
-from l2d.analysis.theory.linear_router import LinearRouter, as_linear, check_linear, load_linear_router
-from l2d.analysis.theory.router_bound import BoundReport, bound_report, bound_text, weighted_sample
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.core.deferral import deferral_loss

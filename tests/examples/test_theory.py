@@ -1,4 +1,4 @@
-"""`l2d theory`: its numbers, its flags, and its errors."""
+"""`examples/theory.py`: its numbers, its flags, and its errors."""
 
 import math
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from l2d.commands.theory import main, make_theory_parser
+import theory
+from theory import main, make_theory_parser
 
 Call = Callable[..., str]
 
@@ -33,7 +33,7 @@ def test_help_lists_commands_and_its_examples_parse(call: Call) -> None:
     assert call() == call("--help")
     for name in ("bound", "consistency"):
         assert f"\n    {name}" in call()
-        example = next(line for line in call(name, "--help").splitlines() if line.startswith("  l2d theory "))
+        example = next(line for line in call(name, "--help").splitlines() if line.startswith("  python "))
         assert make_theory_parser().parse_args(example.split()[2:]).command == name
 
 
@@ -58,8 +58,8 @@ def test_flags_of_the_bound(call: Call, monkeypatch: pytest.MonkeyPatch) -> None
         asked.append((*given, *([named] if named else [])))
         return "shown"
 
-    for name in ("linear_router.load_linear_router", "router_bound.bound_report", "router_bound.bound_text"):
-        monkeypatch.setattr(f"l2d.analysis.theory.{name}", record)
+    for name in ("load_linear_router", "bound_report", "bound_text"):
+        monkeypatch.setattr(theory, name, record)
     bound = "bound there --rho 1 2 --rewards complement --delta 0.5 --ceiling 7 --draws 9 --seed 3 --data-dir d --runs-dir r"
     assert call(*bound.split(), "--trust", "m", "--trust", "n") == "shown\n"
     chosen = {"rho": [1.0, 2.0], "rewards": "complement", "delta": 0.5, "ceiling": 7.0, "draws": 9, "seed": 3}

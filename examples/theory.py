@@ -1,17 +1,27 @@
-"""l2d theory bound|consistency: the paper's bound for a trained router, and the regret of its decision rule."""
+"""The paper's theory in numbers: python examples/theory.py consistency --p 0.55 0.45 --rho 1 0.3
+
+bound: the margin bound for the router of a finished run. consistency: the regret of its decision rule. --help shows the flags.
+"""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from annotated_types import Ge
+from consistency import judge, worst_regret
+from linear_router import load_linear_router
+from router_bound import bound_report, bound_text
 
 from l2d.utils.errors import ParameterError
 from l2d.utils.own_modules import look_in
 from l2d.utils.parameters import Positive, ProperShare, Seed, check_value
+from l2d.utils.text import aligned
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
+PROGRAM = "python examples/theory.py"
 P, RHO = [0.55, 0.45], [1.0, 0.3]
 # The values that each flag may have.
 KINDS: dict[str, Any] = {"rho": list[Positive], "p": list[Positive], "delta": ProperShare, "ceiling": Positive}
@@ -20,9 +30,9 @@ KINDS |= {"draws": Annotated[int, Ge(2)], "seed": Seed}
 
 def make_theory_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="l2d theory",
+        prog=PROGRAM,
         description="The paper's theory in numbers. See docs/theory.md.",
-        epilog="l2d theory COMMAND --help shows the flags of a command.",
+        epilog=f"{PROGRAM} COMMAND --help shows the flags of a command.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     _add_bound(commands)
@@ -35,7 +45,7 @@ def _add_bound(commands: Any) -> None:
         "bound",
         help="the margin bound of Theorem 4.1 and Corollary 4.2 for the router of a finished run, term by term",
         description="The margin bound of Theorem 4.1 and Corollary 4.2 for the router of a finished run, term by term.",
-        epilog="example:\n  l2d theory bound runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --rho 5.2 --draws 500",
+        epilog=f"example:\n  {PROGRAM} bound runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --rho 5.2 --draws 500",
     )
     add = parser.add_argument
     add("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/<dataset>/.../seed=<s>")
@@ -54,7 +64,7 @@ def _add_bound(commands: Any) -> None:
 
 def _add_consistency(commands: Any) -> None:
     about = "decisions of the surrogate's minimiser for p(k|x) and rho, by argmax and by posterior, and their regret"
-    example = "example:\n  l2d theory consistency --p 0.55 0.45 --rho 1 0.3"
+    example = f"example:\n  {PROGRAM} consistency --p 0.55 0.45 --rho 1 0.3"
     parser = commands.add_parser("consistency", help=about, description=f"{about.capitalize()}.", epilog=example)
     rewards, margins = "conditional rewards, positive, with sum 1", "margins, one per expert"
     parser.add_argument("--p", type=float, nargs="+", default=P, help=f"{rewards} (default: {_listed(P)})")
@@ -63,9 +73,6 @@ def _add_consistency(commands: Any) -> None:
 
 
 def show_bound(options: argparse.Namespace) -> None:
-    from l2d.analysis.theory.linear_router import load_linear_router
-    from l2d.analysis.theory.router_bound import bound_report, bound_text
-
     given = vars(options)
     places = {key: given[key] for key in ("data_dir", "runs_dir") if given[key] is not None}
     if options.trust:
@@ -84,11 +91,6 @@ def show_consistency(options: argparse.Namespace) -> None:
     if len(options.p) != len(options.rho):
         problem = f"{len(options.p)} values for {len(options.rho)} margins in --rho"
         raise ParameterError("--p", problem, _listed(options.p))
-    import torch
-
-    from l2d.analysis.theory.consistency import judge, worst_regret
-    from l2d.utils.text import aligned
-
     p, rho = (torch.tensor(values, dtype=torch.float64) for values in (options.p, options.rho))
     with given_as_flags():
         found = judge(p[None], rho)
@@ -120,3 +122,7 @@ def main(arguments: list[str]) -> None:
             if name in KINDS and value is not None:
                 check_value(f"--{name}", value, KINDS[name])
         options.does(options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

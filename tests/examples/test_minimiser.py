@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from consistency import judge, surrogate_gradient, surrogate_minimiser, worst_regret
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from l2d.analysis.theory.consistency import judge, surrogate_gradient, surrogate_minimiser, worst_regret
 from l2d.core.costs import paid
 from l2d.core.rewards import sum_others
 from l2d.core.rho import rho_shares
@@ -156,6 +156,6 @@ def test_rho_without_a_minimiser_is_an_error(second: float, monkeypatch: pytest.
     """After too few steps, or at ρ = (1, 1e9), where the Hessian is singular in float64 and the gradient far from the minimum
     near 0."""
     if second < 1:
-        monkeypatch.setattr("l2d.analysis.theory.consistency.STEPS", 1)
+        monkeypatch.setattr("consistency.STEPS", 1)
     with pytest.raises(ParameterError, match=r"^rho=\[1\.0, .*minimiser"):
         surrogate_minimiser(f64([[0.55, 0.45]]), f64([1.0, second]))

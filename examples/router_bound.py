@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import product
 
+import bounds
 import torch
+from bounds import OURS, PAPER, MarginBound
+from consistency import worst_regret
+from linear_router import LinearRouter
 from torch import Tensor
 
-from l2d.analysis.theory import bounds
-from l2d.analysis.theory.bounds import OURS, PAPER, MarginBound
-from l2d.analysis.theory.consistency import worst_regret
-from l2d.analysis.theory.linear_router import LinearRouter
 from l2d.core.decisions import argmax_last
 from l2d.core.deferral import deferral_loss
 from l2d.core.rewards import complement, complement_scale, sum_others
@@ -192,7 +192,7 @@ def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
     if float(report.rho.max() - report.rho.min()) > 0:
         lines.append(
             f"ρ is unequal: argmax may lose up to {worst_regret(report.rho):.4f}·C(x) at surrogate regret 0"
-            " (see l2d theory consistency)."
+            " (see python examples/theory.py consistency)."
         )
     if router.method.decision == "posterior":
         agree = float((router.method.decide(router.scores.float()) == argmax_last(router.scores)).double().mean())

@@ -1,1 +1,0 @@
-"""The paper's bounds and consistency results, in numbers."""
