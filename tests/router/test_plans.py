@@ -10,6 +10,8 @@ import torch
 import l2d
 from l2d.config import check, compose, to_plain
 from l2d.core.results import read_metrics
+from l2d.router.plan_tree import paths_of, tree_lines
+from l2d.router.trained import plan_of
 from l2d.runs.folder import RunFolder
 from l2d.training.cross_validation import train_and_judge
 from l2d.utils.errors import L2DError, ParameterError
@@ -17,6 +19,7 @@ from l2d.utils.errors import L2DError, ParameterError
 NAMES = ("small", "other", "large")
 PRICES = [0.01, 0.01, 0.35]
 OPTIONS = {"progress": False}
+QUICK = {**OPTIONS, "method.seconds": 0.1}  # few candidates
 
 
 def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
@@ -31,7 +34,7 @@ def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
 @pytest.fixture(scope="module")
 def router() -> l2d.Router:
     X, errors, answers = world(900, 0)
-    return l2d.fit(X, errors=errors, prices=PRICES, experts=NAMES, answers=answers, method="plan", options=OPTIONS)
+    return l2d.fit(X, errors=errors, prices=PRICES, experts=NAMES, answers=answers, method="plan", options=QUICK)
 
 
 def test_the_plan_is_worth_what_the_hand_says(router: l2d.Router) -> None:
@@ -67,7 +70,8 @@ def test_steps_ask_the_third_only_if_two_disagree(router: l2d.Router) -> None:
     assert agreed.spent == pytest.approx(0.02)
     assert differ.ask == "large"
     last = differ.answered("yes")
-    assert (last.ask, last.spent) == (None, pytest.approx(0.37))
+    assert last.ask is None
+    assert last.spent == pytest.approx(0.37)
     assert last.asked == (step.ask, second.ask, "large")
     with pytest.raises(ParameterError):
         last.answered("again")
@@ -139,7 +143,25 @@ def test_a_saved_router_asks_as_before(router: l2d.Router, tmp_path: Path) -> No
     assert second.deferral_loss == first.deferral_loss
     assert again.begin(X[0]).ask == router.begin(X[0]).ask
     assert again.description.plan == router.description.plan
-    assert [choice.expert for choice in again.route(X[:3])] == [router.begin(x).ask for x in X[:3]]
+    assert [again.route([x])[0].expert for x in X[:3]] == [router.begin(x).ask for x in X[:3]]
+
+
+def test_the_tree_says_whom_the_plan_asks(router: l2d.Router, tmp_path: Path) -> None:
+    planner, name = plan_of(router)
+    assert planner is not None
+    paths = paths_of(planner, name, router.experts)
+    assert sum(count for count, _ in paths.values()) == len(planner.right)
+    for path, (_, right) in paths.items():
+        if len(path) == 3:  # two were asked
+            assert "agrees" in path[1]
+            assert right == 1
+        if len(path) == 4:
+            assert "large" in path[2]
+    lines = tree_lines(paths)
+    assert lines[0].startswith("ask ")
+    assert all(line.endswith(")") for line in lines)
+    router.plot().savefig(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").stat().st_size > 1000
 
 
 def test_a_router_that_asks_one_expert_has_steps_too() -> None:
@@ -169,7 +191,7 @@ def test_what_plans_need(change: dict[str, Any], word: str) -> None:
     given = None if "answers" in change else answers
     prices = None if "p" in change else PRICES
     with pytest.raises(L2DError, match=word):
-        l2d.fit(X, errors=errors, prices=prices, answers=given, method="plan", options=OPTIONS)
+        l2d.fit(X, errors=errors, prices=prices, answers=given, method="plan", options=QUICK)
 
 
 @pytest.mark.slow
@@ -180,7 +202,9 @@ def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
     lines = [",".join(map(str, [*x, *right, *said, *PRICES])) for x, right, said in rows]
     (tmp_path / "log.csv").write_text("\n".join([",".join(columns), *lines]))
     given = ["dataset=table", f"dataset.path={tmp_path / 'log.csv'}", f"runs_dir={tmp_path / 'runs'}"]
-    experiment = check(to_plain(compose([*given, "method=plan", "cost=columns", "progress=false"])))
+    experiment = check(
+        to_plain(compose([*given, "method=plan", "method.seconds=0.1", "cost=columns", "progress=false"]))
+    )
     metrics = train_and_judge(experiment, tell=lambda _: None)
     run = RunFolder.of(experiment.plain)
     assert metrics is not None
