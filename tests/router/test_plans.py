@@ -111,7 +111,7 @@ def test_other_prices_make_another_plan(router: l2d.Router) -> None:
     free = router.at({"small": 0.01, "other": 0.01, "large": 0.0})
     assert free.begin([0.0, 0.0]).ask == "large"
     assert free.score(X, errors=errors, answers=answers).deferral_loss == pytest.approx(0, abs=1e-6)
-    assert router.at(raw=True).begin([0.0, 0.0]).ask == router.begin([0.0, 0.0]).ask
+    assert plan_of(router.at(raw=True))[1] == "plan"  # the learned one, whatever the guard says
 
 
 @pytest.mark.slow
