@@ -31,6 +31,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("llm", lambda it: it.tally_table(it.RUNS.read()), "beyond", "llm-tally"),
     ("logs", lambda it: it.gains_table(), "llm_routing", "log gains"),
     ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
+    ("auto", lambda it: it.table(it.RESULTS.read()), "benchmarks", "auto"),
     ("confounding", lambda it: it.table(it.RESULTS.read()), "llm_routing", "confounding"),
     ("paper_recipe", lambda it: it.sizes_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_sizes"),
     ("paper_recipe", lambda it: it.parts_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
