@@ -219,8 +219,8 @@ class Router(TrainedRouter):
         export_router(self, Path(file).expanduser())
 
     def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Picture":
-        """A picture of mean costs and of shares per expert: on these queries or, without any, on the held-out rows. Without queries,
-        a router that may ask again draws its plan as a tree."""
+        """A picture of mean costs and of shares per expert: on these queries or, without any, on the held-out rows. Without any, a
+        router that may ask again draws its plan as a tree."""
         if queries is not None:
             return self.score(queries, costs, errors=errors, prices=prices).plot()
         planner, name = plan_of(self)
