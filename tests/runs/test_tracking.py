@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import pytest
 from omegaconf import DictConfig
@@ -164,27 +164,6 @@ def test_what_is_reported(info: RunInfo) -> None:
     assert "75.0%" in alerts[0]
 
 
-def test_the_table_of_a_sweep_is_a_run_of_its_own(tmp_path: Path) -> None:
-    logged, started = dict[str, Any](), list[WandbTracker]()
-
-    class Started(WandbTracker):
-        def __enter__(self) -> Self:
-            fake: Any = FakeWandb()
-            self.wandb, self.run = fake, SimpleNamespace(log=logged.update)
-            started.append(self)
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            """Nothing was begun."""
-
-    given = {"project": "p", "entity": "e", "mode": "offline"}
-    Started.report_sweep(given, tmp_path / "march", ["method", "seeds"], [["mild", "2/2"]])
-    [tracker] = started
-    assert tracker.info == RunInfo(tmp_path / "march", "sweeps", "march", ["sweep"], {})
-    assert {name: getattr(tracker, name) for name in given} == given
-    assert logged == {"sweep": [["mild", "2/2"]]}
-
-
 @pytest.mark.full
 def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two runs in one process stay two runs; each carries its group, tags, curves, table, bars and confusion matrix."""
@@ -212,12 +191,8 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
 
 @pytest.mark.full
 def test_an_offline_sweep_loses_and_merges_nothing(command: Callable[..., Any], tmp_path: Path) -> None:
-    """One offline run for each run of the sweep, under ids of their own, and one with the sweep's table."""
+    """One offline run for each run of the sweep, under ids of their own."""
     result = command("-m", "logger=wandb", "recipe.epochs=1", "method=tdef,mild", "seed=0,1")
     assert result.returncode == 0, result.stderr
     runs = sorted(tmp_path.glob("runs/digits/**/wandb/offline-run-*"))
     assert len({run.name.rsplit("-", 1)[1] for run in runs}) == len(runs) == 4
-    (summary,) = tmp_path.glob("runs/.sweeps/*/wandb/offline-run-*")
-    [table] = [json.loads(file.read_text()) for file in summary.rglob("*.table.json")]
-    assert [row[4] for row in table["data"]] == ["tdef", "mild"]
-    assert [row[6] for row in table["data"]] == ["2/2", "2/2"]

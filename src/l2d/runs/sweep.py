@@ -96,7 +96,6 @@ def sweep(shop: Workshop) -> None:
             for cell in (cell for cell, why in failed.items() if why == reason):
                 print(f"    {cell.title}" + (f": {cell.run.path}" if cell.run.path.exists() else ""))
         print(f"(tracebacks: {folder}/*.error)")
-    report_table(shop.config.logger, folder, header, rows)
     if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
@@ -111,23 +110,6 @@ def is_news(folder: Path, reason: str) -> bool:
 def would_fail(cell: Cell, force: bool) -> bool:
     """Because its config is invalid. A cell that is done is not run, so it does not fail."""
     return bool(cell.problem) and (force or not cell.done)
-
-
-def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[str]]) -> None:
-    """Log the sweep's table."""
-    from l2d.assembly.make import find
-    from l2d.config.checking import read_component
-    from l2d.config.composing import to_plain
-    from l2d.runs.tracking import CsvTracker
-
-    component = read_component("logger", to_plain(logger), None)
-    tracker = find(component)
-    if not issubclass(tracker, CsvTracker):  # the user's own
-        return
-    try:
-        tracker.report_sweep(component.arguments, folder, header, rows)
-    except (L2DError, OSError) as error:
-        print(f"warning: the sweep's table could not be logged ({error})")
 
 
 def list_only(cells: Sequence[Cell], force: bool) -> None:

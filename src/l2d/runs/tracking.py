@@ -3,7 +3,6 @@
 import os
 import secrets
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,10 +48,6 @@ class CsvTracker:
 
     def report(self, metrics: RunMetrics) -> None:
         """Log the final result, once."""
-
-    @classmethod
-    def report_sweep(cls, arguments: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
-        """Log a sweep's table. arguments: of the tracker, beside the run. folder: of the sweep."""
 
     def __enter__(self) -> Self:
         return self
@@ -145,9 +140,3 @@ class WandbTracker(CsvTracker):
         if self.run.settings.mode == "offline":
             upload = f"wandb sync {self.info.folder}/wandb/offline-run-*"
             print(f"Weights & Biases: logged offline; `{upload}` uploads it", file=sys.stderr)
-
-    @classmethod
-    def report_sweep(cls, arguments: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
-        """A sweep's table as a W&B run of its own, kept in the sweep's folder."""
-        with cls(RunInfo(folder, "sweeps", folder.name, ["sweep"], {}), **arguments) as tracker:
-            tracker.run.log({"sweep": tracker.wandb.Table(columns=header, data=rows)})
