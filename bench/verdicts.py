@@ -1,7 +1,6 @@
 """docs/verdicts.md: the paper's numbers beside ours, from paper_runs.csv, and its other statements, from claims.csv."""
 
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,13 +8,10 @@ import beyond
 import paper_runs
 import records
 from l2d.analysis.report.averages import mean_columns
+from l2d.analysis.report.verdict_page import RULE, numbers_table, shares_table, summary
+from l2d.analysis.report.verdicts import Measured, cell_verdicts
 from l2d.config import titles
-from provenance import ROOT
 from records import Row
-
-sys.path.insert(0, str(ROOT / "examples"))
-from paper_verdicts import Measured, cell_verdicts
-from verdict_page import RULE, numbers_table, shares_table, summary
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
 CLAIMS = Path(__file__).with_name("claims.csv")

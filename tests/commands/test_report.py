@@ -18,7 +18,7 @@ from l2d.commands.report import cells_of_sweep, chosen_cells, main, write_report
 from l2d.config import check, compose, titles
 from l2d.runs.folder import RunFolder
 
-FILES = {"index.html", "tables.md", "tables.tex"}
+FILES = {"index.html", "tables.md", "tables.tex", "verdicts.md"}
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from l2d.analysis.report.findings import findings_of, sentence
 from l2d.analysis.report.paper import PAPER
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells, with_tuned
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
+from l2d.analysis.report.verdict_page import verdicts_page
+from l2d.analysis.report.verdicts import measured_in
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
 from l2d.utils.text import counted
@@ -20,8 +22,8 @@ SHOWN = 10  # findings on the terminal; the page has all
 USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=value ...]"
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
-Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex. They show the paper's
-numbers beside runs of its experiments; FOLDER/paper.csv may have another paper's.
+Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex. If runs are of the paper's
+experiments, also verdicts.md: each number of the paper beside ours. FOLDER/paper.csv may have another paper's numbers.
 If l2d curve has drawn curves in FOLDER, tables.md has their AIQ, gains at a budget and savings."""
 WORDS = """FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the cells of
 that sweep are shown (default: all finished runs)"""
@@ -99,6 +101,10 @@ def write_report(words: Sequence[str]) -> str:
         out / "tables.md": "\n".join(part for part in markdown if part),
         out / "tables.tex": latex_tables(entries, titles()),
     }
+    if measured := measured_in(cells, paper):
+        files[out / "verdicts.md"] = (
+            f"# The paper's numbers and these runs\n\n{verdicts_page(measured, titles(), paper)}"
+        )
     out.mkdir(exist_ok=True)
     for file, text in files.items():
         write_text(file, text)

@@ -1,27 +1,16 @@
-"""Each number of the paper beside finished runs of its experiments, with verdicts: python examples/verdict_page.py runs
+"""The page of verdicts in Markdown: a summary, the rule, every number of the paper, and the experts' shares."""
 
-The words are those of l2d report: a folder, and perhaps the keys of a sweep. Writes FOLDER/report/verdicts.md: a summary, the rule,
-every number, and the experts' shares. FOLDER/paper.csv may have another paper's numbers.
-"""
-
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-import paper_verdicts as verdicts
-from paper_verdicts import ALIKE, MARGIN, METHODS, RECIPES, CellVerdict, Measured, cell_verdicts, distance, measured_in
-
+from l2d.analysis.report import verdicts
 from l2d.analysis.report.paper import PAPER
-from l2d.analysis.report.read import folder_among
 from l2d.analysis.report.tables import interval_text, titled, with_std
-from l2d.commands.report import chosen_cells
-from l2d.config import titles
+from l2d.analysis.report.verdicts import ALIKE, MARGIN, METHODS, RECIPES, CellVerdict, Measured, cell_verdicts, distance
 from l2d.utils.errors import L2DError
-from l2d.utils.files import write_text
 from l2d.utils.text import counted, markdown
-from l2d.utils.user_errors import answering
 
 RULE = f"""**The rule.** A number is judged only by runs with the paper's recipe. *Reproduced*: the 90 % interval of our mean minus
 the paper's lies within {MARGIN:.0%} of what the paper's router loses to the oracle (two one-sided tests at 5 %). *Not reproduced*:
@@ -168,25 +157,3 @@ def shares_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
 
 def percents(shares: Sequence[float]) -> str:
     return " ".join(f"{100 * share:.1f}" for share in shares)
-
-
-def write_page(words: Sequence[str]) -> Path:
-    """words: as for l2d report."""
-    folder, overrides = folder_among(words)
-    paper = own if (own := folder / PAPER.name).is_file() else PAPER
-    measured = measured_in(chosen_cells(folder, overrides), paper)
-    if not measured:
-        raise L2DError(f"{folder}: none of its runs is an experiment of the paper ({paper})")
-    file = folder / "report" / "verdicts.md"
-    file.parent.mkdir(exist_ok=True)
-    write_text(file, f"# The paper's numbers and these runs\n\n{verdicts_page(measured, titles(), paper)}")
-    return file
-
-
-def main(words: Sequence[str]) -> None:
-    with answering():
-        print(write_page(words))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper_verdicts import (
+from tests.run_folders import write_run
+
+from l2d.analysis.report.averages import Floats, paired_interval
+from l2d.analysis.report.paper import PaperNumber, paper_results
+from l2d.analysis.report.read import read_cells
+from l2d.analysis.report.verdict_page import verdicts_page
+from l2d.analysis.report.verdicts import (
     CellVerdict,
     Measured,
     PaperVerdict,
@@ -14,11 +20,7 @@ from paper_verdicts import (
     measured_in,
     verdicts,
 )
-from tests.run_folders import write_run
-from verdict_page import verdicts_page, write_page
-
-from l2d.analysis.report.paper import PaperNumber, paper_results
-from l2d.analysis.report.read import read_cells
+from l2d.commands.report import write_report
 from l2d.utils.errors import L2DError
 
 NAMES = ("svhn", "III", "synthetic", "error", "mild")
@@ -112,6 +114,34 @@ def test_the_papers_own_difference_by_hand() -> None:
     assert found == pytest.approx((middle, middle - half, middle + half))
 
 
+def test_two_way_interval_by_hand() -> None:
+    """Two seeds, three rows. Variance of the seeds' means: .5/2; of the rows' means 1/3, less the rest, which is 0."""
+    values = {0: np.array([0.0, 1.0, 2.0]), 1: np.array([1.0, 2.0, 3.0])}
+    found = paired_interval(values, {0: np.zeros(3), 1: np.zeros(3)})
+    from scipy.stats import t
+
+    seeds, rows = 0.5 / 2, 1 / 3
+    half = t.ppf(0.975, (seeds + rows) ** 2 / (seeds**2 / 1 + rows**2 / 2)) * (seeds + rows) ** 0.5
+    assert found == pytest.approx((1.5, 1.5 - half, 1.5 + half))
+    assert paired_interval(values, {0: 0.0, 1: 0.0}) == paired_interval(
+        {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.0}
+    )  # rows not known
+
+
+@pytest.mark.parametrize(("seed", "row", "rest"), [(0.0, 0.3, 0.05), (0.02, 0.1, 0.2), (0.005, 0.1, 0.2)])
+def test_intervals_cover_other_seeds_and_rows(seed: float, row: float, rest: float) -> None:
+    """With large differences between rows, an interval over seeds alone would cover the truth in 3 of 10 cases."""
+    rng = np.random.default_rng(0)
+
+    def covered() -> bool:
+        values: Floats = seed * rng.normal(size=(3, 1)) + row * rng.normal(size=400) + rest * rng.normal(size=(3, 400))
+        found = paired_interval(dict(enumerate(values)), dict.fromkeys(range(3), np.zeros(400)))
+        assert found is not None
+        return found[1] <= 0 <= found[2]
+
+    assert 0.92 <= sum(covered() for _ in range(500)) / 500 <= 0.98
+
+
 def test_distance_of_shares() -> None:
     assert distance([0.5, 0.3, 0.2], [0.4, 0.3, 0.3]) == pytest.approx(0.1)
     assert distance([1.0, 0.0], [0.0, 1.0]) == 1
@@ -132,6 +162,25 @@ def test_the_page_counts_and_has_every_cell() -> None:
     assert [line.split(" | ")[5] for line in shares] == ["paper", "fast"]
 
 
+def write_rows(folder: Path, decisions: list[int], costs: list[list[float]]) -> None:
+    np.savez(folder / "test.npz", decisions=np.array(decisions), costs=np.array(costs))
+
+
+def test_a_reports_intervals_know_the_rows(tmp_path: Path) -> None:
+    costs = [[0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    for seed, decisions in enumerate([[0, 0, 1, 2], [0, 1, 1, 2]]):
+        loss = sum(costs[row][one] for row, one in enumerate(decisions)) / 4
+        write_rows(write_run(tmp_path, "svhn/III/synthetic/error/mild/aaaa", seed, loss), decisions, costs)
+    [cell] = read_cells(tmp_path)
+    router, single = cell.losses
+    assert [list(np.atleast_1d(router[seed])) for seed in (0, 1)] == [[0, 0, 0, 0], [0, 1, 0, 0]]
+    assert list(np.atleast_1d(single[0])) == [0, 0, 1, 1]
+    # The second run's loss is not the mean of its rows: then no run's rows count.
+    write_rows(tmp_path / "svhn/III/synthetic/error/mild/aaaa/seed=1", [0, 0, 1, 2], costs)
+    [cell] = read_cells(tmp_path)
+    assert cell.losses == ({0: 0.0, 1: 0.25}, {0: 0.4, 1: 0.4})
+
+
 def test_only_the_papers_runs_are_measured(tmp_path: Path) -> None:
     write_run(tmp_path, "svhn/III/synthetic/error/mild/aaaa", 0, 0.1)
     write_run(tmp_path, "svhn/III/synthetic/error/mild/bbbb", 0, 0.2, {"method": {"name": "mild", "rho": 5.2}})
@@ -141,23 +190,23 @@ def test_only_the_papers_runs_are_measured(tmp_path: Path) -> None:
     assert found.oracle == (0.0, [0.6, 0.3, 0.1])
 
 
-def test_there_is_a_page_if_a_run_is_the_papers(tmp_path: Path) -> None:
+def test_a_report_has_the_page_if_a_run_is_the_papers(tmp_path: Path) -> None:
     write_run(tmp_path, "digits/III/synthetic/error/mild/aaaa", 0, 0.3)
-    with pytest.raises(L2DError, match="none of its runs"):
-        write_page([str(tmp_path)])
-    assert not (tmp_path / "report").exists()
+    assert "verdicts.md" not in write_report([str(tmp_path)])
+    assert not (tmp_path / "report" / "verdicts.md").exists()
     write_run(tmp_path, "svhn/I/synthetic/error/mild/aaaa", 0, 0.1)
-    assert write_page([str(tmp_path)]).read_text(encoding="utf-8").startswith("# ")
+    assert str(tmp_path / "report" / "verdicts.md") in write_report([str(tmp_path)])
 
 
-def test_the_page_of_another_papers_numbers(tmp_path: Path) -> None:
+def test_a_report_beside_another_papers_numbers(tmp_path: Path) -> None:
     write_run(tmp_path, "digits/I/synthetic/error/mild/aaaa", 0, 0.3)
     head, row = (
         "table,experts,cost,setup,dataset,method,mean,std,ratios",
         "1,synthetic,error,I,digits,mild,0.2500,0.0100,",
     )
     (tmp_path / "paper.csv").write_text(f"{head}\n{row}60 30 10\n")
-    page = write_page([str(tmp_path)]).read_text(encoding="utf-8")
+    write_report([str(tmp_path)])
+    page = (tmp_path / "report" / "verdicts.md").read_text(encoding="utf-8")
     assert "prints 1 deferral loss" in page
     assert "| 0.2500 ± 0.0100 |" in page
     assert "| 60.0 30.0 10.0 | 50.0 30.0 20.0 | fast | 10.0% |" in page
@@ -178,4 +227,4 @@ def test_faults_of_a_papers_numbers(tmp_path: Path, text: str, message: str) -> 
     )
     (tmp_path / "paper.csv").write_text(text.format(head=head, row=row))
     with pytest.raises(L2DError, match=message):
-        write_page([str(tmp_path)])
+        write_report([str(tmp_path)])
