@@ -25,8 +25,8 @@ SOME_INPUTS = {
 
 @pytest.mark.full
 def test_every_method_builds_and_takes_a_step() -> None:
-    """With a narrow router; the widths and stems are built in the next test."""
-    for method in METHODS:
+    """With a narrow router; the widths and stems are built in the next test. Plans need answers."""
+    for method in {*METHODS} - {"plan"}:
         data, router = build(compose(["setup=severe", "cost=error_plus_cost", f"method={method}", "router.width=2"]))
         inputs, costs, labels = next(iter(data.train_dataloader()))
         outputs = router(inputs)
