@@ -147,7 +147,9 @@ def test_the_header_says_what_is_needed(features: Ran, digits: Ran, texts: Ran) 
     assert RouterDescription.from_dict(json.loads(json.dumps(description.as_dict()))) == description
 
 
-METHODS = sorted({*groups()["method"]} - {"category_table", "plan"})  # one sees a category alone, the other needs answers
+METHODS = sorted(
+    {*groups()["method"]} - {"category_table", "plan"}
+)  # one sees a category alone, the other needs answers
 QUICK = ("mild", "ldam", "cascade", "plugin")
 
 
