@@ -39,7 +39,7 @@ from l2d.assembly.build import make_router, make_splits
 from l2d.config import check, compose
 from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
-from l2d.data.augment import crop_flip
+from l2d.data.batches import crop_flip
 from l2d.data.sets.prepared import is_prepared, write_prepared
 from provenance import about
 from records import MADE, Results, parser_of

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.data.augment import crop_flip, draw_augmentation
+from l2d.data.batches import crop_flip, draw_augmentation
 
 
 def slowly(image: np.ndarray, dy: int, dx: int, flip: bool) -> np.ndarray:

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.data import batches as module
-from l2d.data.augment import crop_flip, draw_augmentation
-from l2d.data.batches import EVAL_BATCH, MULTIPLE, Batches, Inputs, eval_parts, place, width_of
+from l2d.data.batches import (
+    EVAL_BATCH,
+    MULTIPLE,
+    Batches,
+    Inputs,
+    crop_flip,
+    draw_augmentation,
+    eval_parts,
+    place,
+    width_of,
+)
 from l2d.data.text.tokens import PADDING, lengths_of
 from l2d.utils.seeding import derive_seed
 

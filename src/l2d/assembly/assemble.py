@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -48,22 +48,22 @@ class Splits:
     validation: Split
     test: Split
     train_costs: Tensor
-    largest_cost: float
-    propensities: Propensities | None
     panel: Panel
     prices: Tensor | None
     num_classes: int
-    evidence: Evidence | None
     categories: tuple[str, ...] | None
     train_categories: tuple[str, ...] | None
     ids: np.ndarray | None
+    train_ids: np.ndarray | None
     seen: Seen
+    reading: Mapping[str, np.ndarray]
     cost_facts: ExtremeShares | None
     cache: Cache
-    expert_seconds: float
-    reading: Mapping[str, np.ndarray] = field(default_factory=dict)
-    train_ids: np.ndarray | None = None
+    expert_seconds: float = 0.0
+    propensities: Propensities | None = None
     price_weights: Tensor | None = None
+    evidence: Evidence | None = None
+    largest_cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,6 @@ class Asking:
     compute: ComputeOptions
 
 
-@dataclass(frozen=True)
-class CostedSplits:
-    """The three splits with their costs. The fields after `test` are those of Splits; train_costs is None unless this is a log."""
-
-    train: Split
-    validation: Split
-    test: Split
-    prices: Tensor | None
-    propensities: Propensities | None = None
-    train_costs: Tensor | None = None
-    price_weights: Tensor | None = None
-
-
 def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, asking: Asking) -> Splits:
     """Divide the rows, ask the experts, price their answers, complete a log, sample. Validation rows are drawn from the
     training rows, by the experts' own seed or, if they have none, by the run's. Test rows are the dataset's own and are used
@@ -121,35 +108,19 @@ def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, a
     request = ExpertRequest(arrays, train, asking.coverage, seed, cache, asking.data_dir, asking.compute)
     panel, seconds = ask(experts, request)
     with under("cost"):
-        costed = price(arrays, panel, cost, train, validation)
-        facts = cost.facts(panel, train)
-    costed = complete(costed, panel, division)
-    learned, held_out = training_costs(costed.train, cost, division), costed.validation
-    evidence: Evidence | None = None
+        priced = price(request, panel, cost, validation)
+    known = complete(replace(priced, expert_seconds=seconds), division)
+    learned, evidence, held_out = training_costs(known.train, cost, division), None, known.validation
     if division.with_evidence:
         evidence, held_out = take_evidence(learned, held_out, panel.learned)
-    chosen_by = learned.whole_costs if costed.train_costs is None else costed.train_costs
-    return Splits(
+    chosen_by = learned.whole_costs if known.propensities is None else known.train_costs
+    return replace(
+        known,
         train=sampled(learned, chosen_by, division),
         validation=held_out,
-        test=costed.test,
         train_costs=chosen_by,
-        largest_cost=largest_known(costed.train.costs),
-        propensities=costed.propensities,
-        panel=panel,
-        prices=costed.prices,
-        num_classes=arrays.num_classes,
+        largest_cost=largest_known(known.train.costs),
         evidence=evidence,
-        categories=arrays.categories,
-        train_categories=arrays.train_categories and tuple(arrays.train_categories[row] for row in train.tolist()),
-        ids=arrays.ids,
-        seen=arrays.seen,
-        reading=arrays.reading,
-        cost_facts=facts,
-        cache=cache,
-        expert_seconds=seconds,
-        train_ids=arrays.train_ids,
-        price_weights=costed.price_weights,
     )
 
 
@@ -163,31 +134,51 @@ def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:
     return panel, time.monotonic() - begun
 
 
-def price(arrays: Arrays, panel: Panel, cost: Cost, train: Tensor, validation: Tensor) -> CostedSplits:
+def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) -> Splits:
     """Errors plus prices, on all rows."""
     cost.check_panel(panel)
+    arrays, train = request.arrays, request.train
     prices = None if cost.by_row else cost.prices(panel, train)
     part, own = partial(priced_split, cost, prices), (panel.train, arrays.train_labels)
-    learned, held_out = (part(arrays.train_inputs, rows, *own) for rows in (train, validation))
-    test = part(arrays.test_inputs, torch.arange(len(arrays.test_labels)), panel.test, arrays.test_labels)
-    return CostedSplits(learned, held_out, test, prices)
+    learned = part(arrays.train_inputs, train, *own)
+    return Splits(
+        train=learned,
+        validation=part(arrays.train_inputs, validation, *own),
+        test=part(arrays.test_inputs, torch.arange(len(arrays.test_labels)), panel.test, arrays.test_labels),
+        train_costs=learned.costs,
+        panel=panel,
+        prices=prices,
+        num_classes=arrays.num_classes,
+        categories=arrays.categories,
+        train_categories=arrays.train_categories and tuple(arrays.train_categories[row] for row in train.tolist()),
+        ids=arrays.ids,
+        train_ids=arrays.train_ids,
+        seen=arrays.seen,
+        reading=arrays.reading,
+        cost_facts=cost.facts(panel, train),
+        cache=request.cache,
+    )
 
 
-def complete(costed: CostedSplits, panel: Panel, division: Division) -> CostedSplits:
+def complete(splits: Splits, division: Division) -> Splits:
     """Estimate the costs that a log does not know: doubly robust where they judge, and for training as the method needs them. If
     confounders decided who was asked, no method can learn from the log as it is."""
-    train = costed.train
-    if not any(part.costs.isnan().any() for part in (train, costed.validation, costed.test)):
-        return costed
+    train = splits.train
+    if not any(part.costs.isnan().any() for part in (train, splits.validation, splits.test)):
+        return splits
     with one_thread_if_small(train.source.numel()):
-        model = fit_log_model(train, panel.names)
-        validation, test = model.judged(costed.validation), model.judged(costed.test)
-    robust = doubly_robust(train.costs, model.own)
-    if not division.from_logs or panel.confounded:
-        train = model.completed(train, division.missing, division.prices_later)
-    source: Propensities = "estimated" if train.answers.propensities is None else "given"
-    price_weights = model.prices if division.sampling == "none" and train.answers.confounders is None else None
-    return CostedSplits(train, validation, test, costed.prices, source, robust, price_weights)
+        model = fit_log_model(train, splits.panel.names)
+        validation, test = model.judged(splits.validation), model.judged(splits.test)
+    as_it_is = division.from_logs and not splits.panel.confounded
+    return replace(
+        splits,
+        train=train if as_it_is else model.completed(train, division.missing, division.prices_later),
+        validation=validation,
+        test=test,
+        train_costs=doubly_robust(train.costs, model.own),
+        propensities="estimated" if train.answers.propensities is None else "given",
+        price_weights=model.prices if division.sampling == "none" and train.answers.confounders is None else None,
+    )
 
 
 def training_costs(train: Split, cost: Cost, division: Division) -> Split:

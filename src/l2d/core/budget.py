@@ -145,10 +145,9 @@ class SpendCurve:
 
 
 def spend_curve(held_out: HeldOut, prices: Tensor | None) -> SpendCurve:
-    """If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than
-    the deployed router, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on
-    rows that both learned from. Its spend on its own rows alone would be too small: on rows that it learned by heart, a router
-    knows which cheap experts are right. With too few rows to compare (after undersampling), the folds' spend alone is used."""
+    """If the router itself judged the rows, its spend there is known. If the routers of folds did, its spend is theirs, plus how
+    much more it spends than they do on rows that both learned from. (On rows that it learned by heart, a router spends too little.)
+    With too few rows to compare (after undersampling), the folds' spend alone is used."""
     rows, own, seen = priced_rows(held_out, prices)
     if rows is None:
         raise ParameterError("budget", "the run kept no prices to find it with")

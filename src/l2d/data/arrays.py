@@ -40,14 +40,21 @@ class Answers:
 
     def followed_by(self, other: Answers) -> Answers:
         """The rows of both."""
-        import torch
-
-        def joined(one: Any, two: Any) -> Any:
-            if one is None or two is None:
-                return None
-            return one.followed_by(two) if isinstance(one, Replies) else torch.cat([one, two])
-
         return Answers(*map(joined, vars(self).values(), vars(other).values()))
+
+
+def joined(one: Any, two: Any) -> Any:
+    """The rows of both: tensors, arrays, tuples, lists or Replies; None if one has none."""
+    import numpy as np
+    import torch
+
+    if one is None or two is None:
+        return None
+    if isinstance(one, Replies):
+        return one.followed_by(two)
+    if isinstance(one, tuple | list):
+        return one + two
+    return np.concatenate([one, two]) if isinstance(one, np.ndarray) else torch.cat([one, two])
 
 
 def with_kept_propensities(answers: Answers, *, others: bool, each_asked: bool) -> tuple[Answers, str]:
@@ -157,29 +164,31 @@ def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | Non
     of `whole` are overwritten. validation: which of the training rows the data reserve for it."""
     import torch
 
-    panel, groups, categories, ids = whole.panel, whole.groups, whole.train_categories, whole.train_ids
-    texts, (kept, held) = whole.texts and whole.texts[0], (train.tolist(), test.tolist())
-    train_inputs, test_inputs = moved_to_the_front(whole.train_inputs, torch.cat([train, test])).tensor_split(
-        [len(train)]
-    )
-    return Arrays(
-        train_inputs,
-        whole.train_labels[train],
-        test_inputs,
-        whole.train_labels[test],
-        whole.num_classes,
+    rows = torch.cat([train, test])
+    train_inputs, test_inputs = moved_to_the_front(whole.train_inputs, rows).tensor_split([len(train)])
+    return replace(
+        whole,
+        train_inputs=train_inputs,
+        train_labels=whole.train_labels[train],
+        test_inputs=test_inputs,
+        test_labels=whole.train_labels[test],
         validation=validation,
-        panel=None if panel is None else replace(panel, train=panel.train[train], test=panel.train[test]),
-        groups=None if groups is None else groups[train],
-        test_groups=None if groups is None else groups[test],
-        categories=None if categories is None else tuple(categories[row] for row in held),
-        train_categories=None if categories is None else tuple(categories[row] for row in kept),
-        ids=None if ids is None else ids[test.numpy()],
-        train_ids=None if ids is None else ids[train.numpy()],
-        texts=None if texts is None else ([texts[row] for row in kept], [texts[row] for row in held]),
-        seen=whole.seen,
-        reading=whole.reading,
+        panel=whole.panel and replace(whole.panel, train=whole.panel.train[train], test=whole.panel.train[test]),
+        groups=taken(whole.groups, train),
+        test_groups=taken(whole.groups, test),
+        categories=taken(whole.train_categories, test),
+        train_categories=taken(whole.train_categories, train),
+        ids=taken(whole.train_ids, test),
+        train_ids=taken(whole.train_ids, train),
+        texts=whole.texts and (taken(whole.texts[0], train), taken(whole.texts[0], test)),
     )
+
+
+def taken(values: Any, rows: Tensor) -> Any:
+    """These rows of a tensor, an array, a tuple or a list; None of None."""
+    if isinstance(values, tuple | list):
+        return type(values)(values[row] for row in rows.tolist())
+    return None if values is None else values[rows]
 
 
 def moved_to_the_front(inputs: Tensor, rows: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from l2d.data.augment import crop_flip, draw_augmentation
 from l2d.data.text.tokens import is_tokens, lengths_of
 from l2d.utils.seeding import derive_seed
 
@@ -95,14 +94,33 @@ def micro_batches(n: int, size: int, number: int, parts: int) -> tuple[list[slic
     return slices, weights
 
 
+def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
+    """Draws for n samples: vertical shift, horizontal shift (both in −pad..pad) and whether to flip. int64 [n, 3], on the CPU."""
+    shifts = torch.randint(-pad, pad + 1, (n, 2), generator=generator)
+    return torch.cat([shifts, torch.randint(0, 2, (n, 1), generator=generator)], dim=1)
+
+
+def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
+    """Shift each image, filling with zeros (pad, then crop), and mirror it where its draw says so. images [B, H, W, C], draws:
+    of `draw_augmentation`, on the same device. Returns the same shape and dtype."""
+    b, h, w, _ = images.shape
+    y = torch.arange(h, device=images.device) + draws[:, :1]
+    x = torch.arange(w, device=images.device).expand(b, w)
+    if flip:
+        x = torch.where(draws[:, 2:].bool(), x.flip(1), x)
+    x = x + draws[:, 1:2]
+    inside = ((y >= 0) & (y < h))[:, :, None] & ((x >= 0) & (x < w))[:, None, :]
+    rows = torch.arange(b, device=images.device)[:, None, None]
+    moved = images[rows, y.clamp(0, h - 1)[:, :, None], x.clamp(0, w - 1)[:, None, :]]
+    return moved * inside[..., None]
+
+
 class Batches:
     """Every row exactly once per pass. All batches have the same size but the last: it lacks fewer rows than there are batches.
 
-    Even batches leave no tail of one or two rows, on which batch normalisation fails or misleads, and one size means one
-    compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the CPU: a resumed run
-    sees the same batches as an uninterrupted one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own
-    rows of the common order; `batch_size` is for all ranks together. A batch of texts is cut to its longest; in training it
-    holds texts of similar length.
+    One size means one compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the
+    CPU: a resumed run sees the same batches as an uninterrupted one, and a GPU the same as a CPU. Each of `world` ranks takes its
+    own rows of the common order; `batch_size` is for all ranks together. A batch of texts is cut to its longest.
 
     parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has the fewest that are
     no larger. `weights`: of the micro-batches, proportional to their rows; over a batch they sum to `parts`.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Arrays, divided
+from l2d.data.arrays import Arrays, divided, joined
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
 
@@ -68,26 +68,26 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
 
 def pooled(arrays: Arrays) -> Arrays:
     """All rows as training rows, first the training, then the test rows."""
-    panel, ids, train_ids = arrays.panel, arrays.ids, arrays.train_ids
-    groups, categories, both = arrays.groups, arrays.categories, arrays.train_categories
+    panel, categories, ids = arrays.panel, arrays.categories, arrays.ids
     if panel is not None:
         answers = panel.train.followed_by(panel.test)
         panel = replace(panel, train=answers, test=answers[:0])
-    return Arrays(
-        torch.cat([arrays.train_inputs, arrays.test_inputs]),
-        torch.cat([arrays.train_labels, arrays.test_labels]),
-        arrays.test_inputs[:0],
-        arrays.test_labels[:0],
-        arrays.num_classes,
+    return replace(
+        arrays,
+        train_inputs=joined(arrays.train_inputs, arrays.test_inputs),
+        train_labels=joined(arrays.train_labels, arrays.test_labels),
+        test_inputs=arrays.test_inputs[:0],
+        test_labels=arrays.test_labels[:0],
+        validation=None,
+        origin=None,
         panel=panel,
-        groups=None if groups is None or arrays.test_groups is None else torch.cat([groups, arrays.test_groups]),
-        categories=None if categories is None else (),
-        train_categories=None if both is None or categories is None else both + categories,
+        groups=joined(arrays.groups, arrays.test_groups),
+        test_groups=None,
+        categories=categories and (),
+        train_categories=joined(arrays.train_categories, categories),
         ids=None if ids is None else ids[:0],
-        train_ids=None if ids is None or train_ids is None else np.concatenate([train_ids, ids]),
-        texts=None if arrays.texts is None else (arrays.texts[0] + arrays.texts[1], []),
-        seen=arrays.seen,
-        reading=arrays.reading,
+        train_ids=joined(arrays.train_ids, ids),
+        texts=arrays.texts and (joined(*arrays.texts), []),
     )
 
 

@@ -4,8 +4,7 @@ from timm.utils import ModelEmaV3
 
 
 class WarmAverage(ModelEmaV3):
-    """An exponential moving average of weights and batch statistics over the steps. Not Lightning's WeightAveraging, which is
-    built on torch's AveragedModel: it reads a counter on the device at every step, which makes the device wait."""
+    """An exponential moving average of weights and batch statistics. Lightning's own makes the device wait at every step."""
 
     def get_decay(self, step: int | None = None) -> float:
         """After step 1, 2, …: small at first, or the initial weights would dominate the average."""

@@ -67,8 +67,8 @@ class Muon(AdamW):
 
 
 class Stacks:
-    """Memory in which kernels with equally many outputs lie together as matrices, padded with columns of zeros: a step on a GPU
-    is short, and launching a few operations for each kernel would take longer than the operations."""
+    """Kernels with equally many outputs, together as matrices padded with columns of zeros: on a GPU, launching a few operations
+    for each kernel would take longer than the operations."""
 
     def __init__(self, kernels: Tensors) -> None:
         self.stacks, self.sizes = list[Tensor](), list[Tensor]()

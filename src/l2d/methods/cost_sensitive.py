@@ -81,7 +81,7 @@ def _own(pairs: Tensor) -> Tensor:
 
 
 class CostSensitive(Method):
-    """The general algorithm of Section 4.2, B. For deferral it needs pairs (x, k) and their costs c(x, k, k').
+    """The general algorithm of Section 4.2, B, on pairs (x, k) and their costs c(x, k, k').
 
     pairs=rewards: every k, weighted by its reward, with c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum
     inside the log is MILD (CompSum); the other forms are here. pairs=regret: k is the cheapest expert and c(x, k, k') = c_k' − c_k.

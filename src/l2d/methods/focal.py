@@ -17,8 +17,7 @@ def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
 
 
 class Focal(Method):
-    """No posterior: at the minimiser softmax(f) is not each expert's chance of being the cheapest. It could be recovered
-    (Charoenphakdee et al. 2021), but the order of the experts, and so the decision, would be the same."""
+    """No posterior: at the minimiser softmax(f) is not each expert's chance of being the cheapest."""
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str, gamma: NonNegative) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)

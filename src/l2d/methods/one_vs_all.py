@@ -38,12 +38,8 @@ class OneVsAll(Method):
     reaches it, else the most confident. order: experts numbered from 1; null: by mean training cost, the best first. mean_costs
     [p]: those of a log, whose known costs alone would favour experts that were asked easy queries.
 
-    The paper's appendix ("Discussion on Alternative Baselines") objects to the last two: it is unclear how to set thresholds if
-    experts differ in cost and skill, a cascade depends on a fixed order, and prices that differ between inputs are ignored. Here
-    prices enter through the confidence alone. A real cascade pays for every expert it asks; here one decision is scored, as for all
-    methods.
-
-    With `sampling` the training costs are the resampled ones, whose best expert may differ: give a cascade its `order` then.
+    A real cascade pays for every expert it asks; here one decision is scored, as for all methods. With `sampling` the training
+    costs are the resampled ones, whose best expert may differ: give a cascade its `order` then.
     """
 
     estimates_costs: ClassVar[bool] = True

@@ -221,8 +221,7 @@ def held_out(
     method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, learned: Sequence[LearnedRows] | None = None
 ) -> dict[str, Tensor]:
     """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
-    costs that choose the best single expert. learned: if other routers judged the rows, the expectations of the router and of
-    them on rows that they learned from."""
+    costs that choose the best single expert. learned: see `learned_by_both`."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()

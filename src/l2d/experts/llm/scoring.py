@@ -6,12 +6,13 @@ probability is that of the whole text with this letter, divided by the sum over 
 it does not matter where a tokenizer splits the text.
 """
 
+import contextlib
 import datetime as dt
 import inspect
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.core.out_of_memory import free_memory, is_out_of_memory
-from l2d.experts.llm.parts import PartFiles
 from l2d.utils import interrupts
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.files import write_atomically
 
 SUFFIX = "Answer:"
 PART = 128  # questions that are saved together: a kill loses at most this many
@@ -74,17 +75,19 @@ def score_letters(
     # The longest first: little padding, and a lack of memory shows at once.
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
     pieces = [order[start : start + PART] for start in range(0, len(order), PART)]
-    kept, scorer = PartFiles(parts), LetterScorer(model, batch_size)
+    scorer = LetterScorer(model, batch_size)
     done: list[LetterOutcomes] = []
     # disable=None: a bar only on a terminal
     title = Path(model_label(model)).name
     with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
         for number, rows in enumerate(pieces):
             interrupts.raise_dropped()
-            found = kept.read(number, rows)
+            file = None if parts is None else parts / f"{number:05d}.npz"
+            found = None if file is None else read_part(file, rows)
             if found is None:
                 outcomes = scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
-                kept.write(number, rows, {**vars(outcomes), "batch_size": np.array(scorer.batch_size)})
+                if file is not None:
+                    write_part(file, rows, {**vars(outcomes), "batch_size": np.array(scorer.batch_size)})
             else:
                 scorer.batch_size = min(scorer.batch_size, int(found.pop("batch_size")))
                 outcomes = LetterOutcomes(**found)
@@ -92,6 +95,26 @@ def score_letters(
             bar.update(len(rows))
     place = np.argsort(np.array(order))
     return LetterOutcomes(**{name: np.concatenate([vars(one)[name] for one in done])[place] for name in vars(done[0])})
+
+
+def read_part(file: Path, rows: Sequence[int]) -> dict[str, np.ndarray] | None:
+    """The arrays of a finished piece, if they are there, undamaged (the format has checksums), and of these rows."""
+    if not file.exists():
+        return None
+    with (
+        contextlib.suppress(Exception),
+        np.load(file, allow_pickle=False) as arrays,
+    ):  # a damaged file may raise anything
+        found = dict(arrays)
+        if np.array_equal(found.pop("rows"), rows):
+            return found
+    print(f"{file}: damaged, or of other questions; making it again", file=sys.stderr)
+    return None
+
+
+def write_part(file: Path, rows: Sequence[int], arrays: Mapping[str, np.ndarray]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, lambda path: np.savez(path, rows=np.array(rows), **arrays))  # type: ignore[arg-type]
 
 
 def prompt_lengths(

@@ -11,9 +11,7 @@ FOLDS = 3
 
 
 class Mixture(Estimator):
-    """A convex combination of estimators. The weights are chosen by cross-validation within the training rows. Plain least
-    squares would favour members that see how hard a question is. That is the same for all experts, so it changes no
-    decision."""
+    """A convex combination of estimators, with weights chosen by cross-validation within the training rows."""
 
     weights: Tensor
 
@@ -57,9 +55,9 @@ def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tenso
 def relative_weights(estimates: Tensor, right: Tensor) -> Tensor:
     """w ≥ 0 with the least Σ (d[right] − Σ_m w_m d[e_m])², scaled to Σ_m w_m = 1; equal weights if no member helps.
 
-    d subtracts each expert's overall mean, and then the row's mean over the experts that were asked. If most rows asked one expert,
-    a few rows with differences would decide alone: then only the overall means are subtracted. The scale is not kept: members were
-    fitted to fewer rows than the final ones will be, so least squares trusts them too little.
+    d subtracts each expert's overall mean, and then the row's mean over the experts that were asked: how hard a question is changes
+    no decision. If most rows asked one expert, a few rows with differences would decide alone: then only the overall means are
+    subtracted. The scale is not kept: members were fitted to fewer rows than the final ones will be.
     estimates [m, n, p], right [n, p]: NaN where not asked.
     """
     from scipy.optimize import nnls
