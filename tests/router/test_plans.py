@@ -13,6 +13,7 @@ from l2d.core.results import read_metrics
 from l2d.router.plan_tree import paths_of, tree_lines
 from l2d.router.trained import plan_of
 from l2d.runs.folder import RunFolder
+from l2d.runs.summary import result_table
 from l2d.training.cross_validation import train_and_judge
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -86,6 +87,8 @@ def test_a_plan_goes_on_without_experts_that_fail(router: l2d.Router) -> None:
         failed = failed.failed()
     assert failed.accept is None
     assert sorted(failed.asked) == sorted(NAMES)
+    assert failed.spent == 0
+    assert step.failed(price=0.005).answered("yes", price=0.5).spent == pytest.approx(0.505)
     only = step.failed()
     while only.ask is not None:
         only = only.answered("yes")
@@ -213,9 +216,19 @@ def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
     by_name = {one.name: one.error_rate + one.price for one in metrics.experts}
     assert by_name["two agree"] == pytest.approx(0.1985, abs=0.04)
     assert by_name["plan"] == pytest.approx(metrics.deferral_loss)
-    single = metrics.baselines.best_single
-    assert single.deferral_loss == pytest.approx(min(loss for name, loss in by_name.items() if name != "plan"))
-    assert metrics.guarded.deferral_loss <= single.deferral_loss + 0.01
+    single, plans = metrics.baselines.best_single, metrics.plans
+    assert plans is not None
+    assert single.deferral_loss == pytest.approx(min(by_name[name] for name in NAMES))
+    assert single.ratios[3:] == [0] * 5
+    assert plans.simple.deferral_loss == pytest.approx(by_name["two agree"])
+    assert plans.singles == 3
+    assert plans.gain.gain == pytest.approx(single.deferral_loss - metrics.guarded.deferral_loss)
+    assert metrics.baselines.random.deferral_loss == pytest.approx(np.mean([by_name[name] for name in NAMES]))
+    assert metrics.guarded.deferral_loss <= plans.simple.deferral_loss + 0.01
+    shown = [row[0] for row in result_table(metrics)[1]]
+    assert len({*shown}) == len(shown)
+    assert {"best simple plan", "best single expert", "majority", "always large"} <= {*shown}
+    assert "two agree" not in shown  # it is the best one
     assert metrics.collapsed_expert is None
     router = l2d.Router.load(run.path)
     assert router.description.plan is not None

@@ -147,8 +147,15 @@ def test_an_expert_that_failed_costs_nothing(router: Router, log: Path) -> None:
         id, _ = begin(client)
         assert tell(client, id, "a", failed=True).json() == {"ask": "b"}
         assert tell(client, id, "b", failed=True).json() == {"ask": "c"}
-        assert tell(client, id, "c", failed=True).json() == {"accept": None, "chance": None}
-    assert [(row["price"], row["same_as"]) for row in rows(log, "calls")] == [(0.0, None)] * 3
+        assert tell(client, id, "c", failed=True, price=0.05).json() == {"accept": None, "chance": None}
+    assert [(row["price"], row["same_as"]) for row in rows(log, "calls")] == [(0.0, None)] * 2 + [(0.05, None)]
+
+
+def test_an_expert_that_failed_leaves_the_money_for_others(router: Router, log: Path) -> None:
+    with asking(make_service(router, log, cap=0.205)) as client:
+        id, _ = begin(client)
+        tell(client, id, "a", failed=True)
+        assert tell(client, id, "b", "4", price=0.001).json() == {"ask": "c"}
 
 
 @pytest.mark.parametrize("asked", [{}, {"raw": True}, {"prices": {"a": 0.02, "b": 0.01, "c": 0.3}}, {"budget": 0.1}])

@@ -25,19 +25,23 @@ def best_single(train_costs: Tensor) -> int:
     return int(train_costs.double().mean(dim=0).argmin())
 
 
-def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor, *, from_log: bool = False) -> Baselines:
+def baselines(
+    train_costs: Tensor, costs: Tensor, prices: Tensor, *, from_log: bool = False, singles: int | None = None
+) -> Baselines:
     """majority: the expert that is cheapest most often on the training split; random: in expectation, nothing is drawn. from_log:
-    costs are doubly robust, right in the mean but not on a single row, so there is no oracle and no majority."""
+    costs are doubly robust, right in the mean but not on a single row, so there is no oracle and no majority. singles: the first
+    columns, of experts; the others are plans, which are no baselines here."""
+    p, columns = costs.shape[1] if singles is None else singles, costs.shape[1]
 
     def always(k: int) -> Score:
         return score(torch.full((len(costs),), k), costs, prices)
 
-    (cost, error), price, p = paired(costs.double().mean(dim=1)), float(prices.double().mean()), costs.shape[1]
+    (cost, error), price = paired(costs[:, :p].double().mean(dim=1)), float(prices[..., :p].double().mean())
     return Baselines(
-        oracle=None if from_log else score(cheapest(costs), costs, prices),
-        best_single=always(best_single(train_costs)),
-        random=Score(cost, cost - price, price, [1 / p] * p, error),
-        majority=None if from_log else always(int(cheapest_counts(train_costs).argmax())),
+        oracle=None if from_log else score(cheapest(costs[:, :p]), costs, prices),
+        best_single=always(best_single(train_costs[:, :p])),
+        random=Score(cost, cost - price, price, [1 / p] * p + [0.0] * (columns - p), error),
+        majority=None if from_log or p < columns else always(int(cheapest_counts(train_costs).argmax())),
     )
 
 
@@ -98,8 +102,12 @@ def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor
         constant=None if guard.constant is None else names[guard.constant],
         offsets=None if guard.offsets is None else list(guard.offsets),
         validation=GuardEvidence(best_constant=names[guard.best], gain=guard.gain, standard_error=guard.error),
-        test=GuardEvidence(names[guard.best], *paired(costs[:, guard.best].double() - paid(costs.double(), decisions))),
+        test=gain_over(guard.best, decisions, costs, names),
     )
+
+
+def gain_over(k: int, decisions: Tensor, costs: Tensor, names: Sequence[str]) -> GuardEvidence:
+    return GuardEvidence(names[k], *paired(costs[:, k].double() - paid(costs.double(), decisions)))
 
 
 def routing_metrics(
@@ -110,10 +118,11 @@ def routing_metrics(
     names: Sequence[str],
     *,
     from_log: bool = False,
+    singles: int | None = None,
 ) -> RoutingMetrics:
-    """Everything that follows from the routing of one split."""
+    """Everything that follows from the routing of one split. singles: see baselines."""
     router = score(decisions, costs, prices)
-    compared = baselines(train_costs, costs, prices, from_log=from_log)
+    compared = baselines(train_costs, costs, prices, from_log=from_log, singles=singles)
     mean_prices = torch.atleast_2d(prices.double()).mean(dim=0).tolist()
     alone = zip(names, map(paired, costs.double().T), mean_prices, strict=True)
     return RoutingMetrics(

@@ -75,6 +75,15 @@ class GuardedScore(Score):
 
 
 @dataclass(frozen=True)
+class PlanEvidence(_Strict):
+    """For method=plan, whose plans are judged like experts, after the `singles` real ones."""
+
+    singles: int
+    simple: Score  # the best plan but the learned one, chosen on training costs
+    gain: GuardEvidence  # of the guarded router over the best single expert
+
+
+@dataclass(frozen=True)
 class CategoryScore(_Strict):
     rows: int
     deferral_loss: float
@@ -182,6 +191,7 @@ class RunMetrics(RoutingMetrics):
     calibration: list[list[float]] | None = None  # weight, mean estimate and observed share of each bin
     extreme: ExtremeShares | None = None
     log: LoggedOutcomes | None = None
+    plans: PlanEvidence | None = None
 
     def as_json(self) -> dict[str, Any]:
         found = _without_missing(self, asdict(self))

@@ -32,13 +32,14 @@ FACTORS = tuple(2 ** (step / 2) for step in range(13))  # on prices, to plan wit
 
 @dataclass(frozen=True)
 class Said:
-    """An expert's answer. failed: it gave none, so it cannot be accepted."""
+    """An expert's answer. failed: it gave none, so it cannot be accepted. price: what the call cost, None: the expected price."""
 
     expert: int
     answer: str | None = None
     confidence: float | None = None
     length: int | None = None
     failed: bool = False
+    price: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +79,24 @@ class Step:
 
     @property
     def spent(self) -> float:
-        """The expected prices of the calls so far, in the unit of the prices in training."""
-        return sum(self._prices[one.expert] for one in self.said)
+        """The prices of the calls so far, in the unit of the prices in training: expected ones, where they were not told."""
+        return sum(self._prices[one.expert] if one.price is None else one.price for one in self.said)
 
-    def answered(self, answer: str | None, *, confidence: float | None = None, length: int | None = None) -> "Step":
-        """The expert that was to be asked has answered. length: in characters, of its whole output (default: of the answer)."""
-        return self._with(Said(self._next, answer, confidence, length))
+    def answered(
+        self,
+        answer: str | None,
+        *,
+        confidence: float | None = None,
+        length: int | None = None,
+        price: float | None = None,
+    ) -> "Step":
+        """The expert that was to be asked has answered. length: in characters, of its whole output (default: of the answer).
+        price: of this call (default: the expected one)."""
+        return self._with(Said(self._next, answer, confidence, length, price=price))
 
-    def failed(self) -> "Step":
-        """The expert that was to be asked gave no answer; the plan goes on without it."""
-        return self._with(Said(self._next, failed=True))
+    def failed(self, *, price: float = 0.0) -> "Step":
+        """The expert that was to be asked gave no answer; the plan goes on without it. price: of this call."""
+        return self._with(Said(self._next, failed=True, price=price))
 
     def _with(self, said: Said) -> "Step":
         return replace(self, said=(*self.said, said))

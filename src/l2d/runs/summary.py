@@ -27,8 +27,9 @@ def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str
         "router": metrics,
         **({guarded_name(metrics): metrics.guarded} if shows_guarded(metrics) else {}),
         **({"oracle": oracle} if (oracle := baselines.oracle) else {}),
+        **({"best simple plan": plans.simple} if (plans := metrics.plans) else {}),
         "best single expert": baselines.best_single,
-        **{f"always {name}": score for name, score in other_experts(metrics).items()},
+        **other_experts(metrics),
         **({"nearest neighbours": near} if (near := baselines.nearest_neighbours) else {}),
         **({"per-category table": table} if (table := baselines.category_table) else {}),
         "random expert": baselines.random,
@@ -45,15 +46,25 @@ def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str
 
 
 def other_experts(metrics: RunMetrics) -> dict[str, Score]:
-    """The scores of always asking each expert, cheapest first, without the best single one; of many only the first few."""
-    best = metrics.baselines.best_single.ratios.index(1.0)
+    """The scores of always asking each expert and of each plan, cheapest first, without the best ones and the router; of many only
+    the first few."""
+    shown = [metrics.baselines.best_single, *([metrics.plans.simple, metrics] if metrics.plans else [])]
     found, p = dict[str, Score](), len(metrics.experts)
     for k, one in enumerate(metrics.experts):
-        if k != best:
+        if not any(score.ratios[k] == 1 for score in shown):
             ratios, loss = [float(j == k) for j in range(p)], one.error_rate + one.price
-            found[one.name] = Score(loss, one.error_rate, one.price, ratios, one.standard_error)
+            name = one.name if is_plan(metrics, one.name) else f"always {one.name}"
+            found[name] = Score(loss, one.error_rate, one.price, ratios, one.standard_error)
     cheapest = sorted(found.items(), key=lambda item: item[1].deferral_loss)
     return dict(cheapest if p <= MOST_EXPERTS else cheapest[:BEST_EXPERTS])
+
+
+def is_plan(metrics: RunMetrics, name: str) -> bool:
+    return metrics.plans is not None and name in [one.name for one in metrics.experts[metrics.plans.singles :]]
+
+
+def one_for_all(metrics: RunMetrics, name: str) -> str:
+    return f"the plan “{name}”" if is_plan(metrics, name) else f"{name} alone"
 
 
 def shows_guarded(metrics: RunMetrics) -> bool:
@@ -85,7 +96,8 @@ def format_table(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     """The table as aligned text, with notes beneath it."""
     lines = [line.rstrip() for line in aligned(*result_table(metrics, prices)).splitlines()]
     lines.insert(4 if shows_guarded(metrics) else 3, lines[1])
-    if (hidden := len(metrics.experts) - 1 - len(other_experts(metrics))) > 0:
+    best = 3 if metrics.plans else 1  # which have rows of their own
+    if (hidden := len(metrics.experts) - best - len(other_experts(metrics))) > 0:
         lines.append(f"not shown: {counted(hidden, 'expert')} that would cost more alone")
     lines += prices.notes
     if (kept := metrics.kept_epoch) != (epochs := metrics.epochs):
@@ -150,14 +162,15 @@ def guard_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     where = "held-out rows" if cross_validated(metrics) else "validation"
     gain = f"{prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input"
     if guarded.constant is not None:
+        does = "follows" if is_plan(metrics, guarded.constant) else "sends everything to"
         return (
-            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(guarded, prices)}"
+            f"guard: {does} {guarded.constant}; on {where} {_no_gain(guarded, prices)}"
             f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
             + ("" if guarded.offsets is None else ", without offsets")
             + _by_fold(metrics)
         )
     if guarded.offsets is None:
-        same = f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
+        same = f"guard: leaves the router as it is; on {where} its gain over {one_for_all(metrics, seen.best_constant)} is {gain}"
         return f"{same}{_by_fold(metrics)}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
@@ -197,19 +210,33 @@ def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
         hopeful = first == "validation" and guarded.validation.gain > 0
         more = " More validation rows might show one (validation_fraction)." if hopeful else ""
         more += settled_by(metrics)
-        return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}.{more}"
+        use = one_for_all(metrics, guarded.constant)
+        what = "routing" if metrics.plans is None else "the learned plan"
+        return f"verdict: use {use}. No gain from {what} could be shown on {first}.{more}{over_single(metrics, prices)}"
     gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)}"
-    found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
+    found = f"On {then} it costs {gain} {{}} per input than {one_for_all(metrics, seen.best_constant)}"
+    tail = over_single(metrics, prices)
     if seen.gain <= 0:
-        same = f"On {then} it costs the same as {seen.best_constant} alone"
+        same = f"On {then} it costs the same as {one_for_all(metrics, seen.best_constant)}"
         kept = "The guard keeps the router." if cross_validated(metrics) else "Routing gained on validation."
-        return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}.{settled_by(metrics)}"
+        return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}.{settled_by(metrics)}{tail}"
+    what = "routing" if metrics.plans is None else "the learned plan"
     if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
-        return f"verdict: routing may pay. {found.format('less')}, which may be chance.{settled_by(metrics)}"
+        return f"verdict: {what} may pay. {found.format('less')}, which may be chance.{settled_by(metrics)}{tail}"
     alone = guarded.deferral_loss + guarded.test.gain
     oracle = metrics.baselines.oracle
     way = "" if oracle is None else f", {seen.gain / (alone - oracle.deferral_loss):.0%} of the way to the oracle"
-    return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}."
+    return f"verdict: {what} pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}.{tail}"
+
+
+def over_single(metrics: RunMetrics, prices: Prices) -> str:
+    """A sentence on the gain over the best single expert, if the guard compared the router with a plan."""
+    if metrics.plans is None or not is_plan(metrics, metrics.guarded.test.best_constant):
+        return ""
+    seen, which = metrics.plans.gain, "the plan that is followed"
+    gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)} {'less' if seen.gain >= 0 else 'more'}"
+    chance = "" if seen.standard_error and abs(seen.gain) > Z * seen.standard_error else ", which may be chance"
+    return f" By held-out rows, {which} costs {gain} than {seen.best_constant}, the best single expert{chance}."
 
 
 def _plus_minus(seen: GuardEvidence, prices: Prices) -> str:

@@ -28,7 +28,7 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
         course = resumed(await router_of(service, run, state["variant"]), state, service.settings)
         check_turn(course, body.expert, id)
         course = heard(course, body)
-        call, ended = course.last_call(None, None), course.ask is None
+        call, ended = course.last_call(None), course.ask is None
         served = course.accept if ended and course.accept != given else None
         after = None if ended else course.state(state["variant"])
         if await asyncio.wrap_future(service.log.add_call(id, call, served, before, after)):
@@ -61,4 +61,4 @@ def check_turn(course: Course, expert: str, id: str) -> None:
 def heard(course: Course, body: AnswerBody) -> Course:
     text = None if body.answer is None else str(body.answer)
     length = len(text) if body.length is None and text is not None else body.length
-    return course.heard(kept_answer(text, course.step.router), body.confidence, length, body.failed)
+    return course.heard(kept_answer(text, course.step.router), body.confidence, length, body.failed, body.price)

@@ -76,13 +76,15 @@ class OutcomesBody(StrictBody):
 
 
 class AnswerBody(StrictBody):
-    """What the expert that was to be asked said, or that it failed. length: in characters, of its whole output."""
+    """What the expert that was to be asked said, or that it failed. length: in characters, of its whole output. price: of this
+    call, if it is not the expected one."""
 
     expert: str
     answer: Annotated[str, Field(max_length=LONGEST_TEXT)] | int | float | None = None
     confidence: float | None = None
     length: Annotated[int, Field(ge=0, le=MOST_NUMBER)] | None = None
     failed: bool = False
+    price: Price | None = None
 
 
 def many_or_one(body: Any) -> str:

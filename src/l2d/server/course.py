@@ -78,20 +78,25 @@ class Course:
         return replace(self, turn=first, propensity=propensity, alone=alone)
 
     def heard(
-        self, answer: str | None, confidence: float | None = None, length: int | None = None, failed: bool = False
+        self,
+        answer: str | None,
+        confidence: float | None = None,
+        length: int | None = None,
+        failed: bool = False,
+        price: float | None = None,
     ) -> "Course":
-        """The expert to ask has answered, or failed."""
-        said = Said(self.step.router.experts.index(str(self.ask)), answer, confidence, length, failed)
+        """The expert to ask has answered, or failed. price: of the call; None: nothing if it failed, else the expected one."""
+        price = 0.0 if failed and price is None else price
+        said = Said(self.step.router.experts.index(str(self.ask)), answer, confidence, length, failed, price)
         return replace(self, turn=None, step=replace(self.step, said=(*self.step.said, said)))
 
-    def last_call(self, price: float | None, latency: float | None) -> Call:
-        """price: by usage, None if it is not known. A failed call costs nothing."""
+    def last_call(self, latency: float | None) -> Call:
         router, said = self.step.router, self.step.said
         kinds = replies_of(said, len(router.experts), agreement_of(router)).kinds[0].tolist()
         last, place = said[-1], len(said)
         same = next(one.expert for one in said if kinds[one.expert] == kinds[last.expert])
         expert = router.experts[last.expert]
-        paid = 0.0 if last.failed else self.prices[expert] if price is None else price
+        paid = self.prices[expert] if last.price is None else last.price
         length = len(last.answer) if last.length is None and last.answer is not None else last.length
         same_as = None if kinds[last.expert] < 0 else router.experts[same]
         propensity = self.propensity if place == 1 else 1.0

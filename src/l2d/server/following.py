@@ -70,12 +70,12 @@ class Following:
         """text: None if the expert failed. If the user's own rule fails on an answer, it agrees with no other."""
         seconds = time.perf_counter() - began
         try:
-            course = self.course.heard(text, failed=text is None)
-            call = course.last_call(price, seconds)
+            course = self.course.heard(text, failed=text is None, price=price)
+            call = course.last_call(seconds)
         except L2DError:
             self.gateway.service.count_error("agree")
-            course = self.course.heard(None, length=len(text or ""))
-            call = course.last_call(price, seconds)
+            course = self.course.heard(None, length=len(text or ""), price=price)
+            call = course.last_call(seconds)
         self.course, self.asked[expert] = course, call.price
         self.gateway.service.note_call(self.decision, call)
 

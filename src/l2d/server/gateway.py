@@ -119,7 +119,7 @@ class Gateway:
         if decision.course is None:
             self.service.note_answer(decision, expert, price, seconds)
         else:  # the last stream of a plan
-            self.service.note_call(decision, decision.course.heard(None).last_call(price, seconds))
+            self.service.note_call(decision, decision.course.heard(None, price=price).last_call(seconds))
 
 
 def choices_of(body: Mapping[str, Any]) -> int:

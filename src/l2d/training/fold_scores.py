@@ -16,7 +16,7 @@ from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
 from l2d.training import score
 from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
-from l2d.training.plans import rivals, with_plan_names
+from l2d.training.plans import plan_evidence, rivals, with_plan_names
 from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, score_router
 
 SIMPLE = ("nearest_neighbours", "category_table")
@@ -67,6 +67,7 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
         validation=mean_score([one.validation for one in found], [one.rows.validation for one in found]),
         by_decision=mean_losses(found) if method.has_posterior else None,
         guarded=metrics_.guarded_score(guard, guarded, rows.costs, rows.prices, splits.panel.names),
+        plans=plan_evidence(splits, rows.costs, rows.prices, guarded),
     )
     kept = held_out(method, rows, splits, splits.train_costs, learned_by_both(folds, fitted))
     kept = kept and {"learned": torch.arange(0), **kept}  # says, even if there is none, that folds judged the rows

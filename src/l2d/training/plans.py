@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from l2d.assembly.assemble import Splits
+from l2d.core import metrics as metrics_
 from l2d.core.guard import Guard
+from l2d.core.results import PlanEvidence
 from l2d.data.split import Split
 from l2d.networks.estimators.planner import LEARNED, plan_names, planner_of
 from l2d.networks.network import Network
@@ -39,6 +41,17 @@ def plan_outcomes(fitted: Fitted, split: Split, outputs: Tensor) -> tuple[Tensor
     assert split.answers.replies is not None
     errors = split.costs.double() - split.prices
     return planner.outcomes(outputs[:, :p], split.answers.replies, errors, split.prices.double())
+
+
+def plan_evidence(splits: Splits, costs: Tensor, prices: Tensor, guarded: Tensor) -> PlanEvidence | None:
+    """costs, prices, guarded: of held-out rows; None for methods without plans."""
+    p, names = splits.train.costs.shape[1], splits.panel.names
+    if len(names) == p:
+        return None
+    single = metrics_.best_single(splits.train_costs[:, :p])
+    simple = p + metrics_.best_single(splits.train_costs[:, p:])
+    followed = metrics_.score(torch.full_like(guarded, simple), costs, prices)
+    return PlanEvidence(p, followed, metrics_.gain_over(single, guarded, costs, names))
 
 
 def deployed(network: Network, splits: Splits, guard: Guard) -> tuple[Guard, str | None]:

@@ -20,7 +20,7 @@ from l2d.data.split import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
 from l2d.training.fitted import Fitted, LearnedRows
-from l2d.training.plans import plan_outcomes, with_plan_names
+from l2d.training.plans import plan_evidence, plan_outcomes, with_plan_names
 from l2d.utils.errors import L2DError
 
 RARE = 0.02  # a propensity
@@ -100,6 +100,7 @@ def score_router(fitted: Fitted) -> Scored:
         validation=validation.score(),
         by_decision=by_decision(method, validation, test) if method.has_posterior else None,
         guarded=metrics_.guarded_score(guard, guarded, test.costs, test.prices, splits.panel.names),
+        plans=plan_evidence(splits, test.costs, test.prices, guarded),
     )
     return Scored(metrics, test.arrays() | {"guarded": guarded}, judged, splits.ids)
 
@@ -142,14 +143,16 @@ def about_the_routing(
     costs, train_costs = rows.costs, splits.train_costs
     from_log = rows.logged is not None
     decided = (rows.decisions, train_costs, costs)
-    routing = metrics_.routing_metrics(*decided, rows.prices, splits.panel.names, from_log=from_log)
-    more = [0.0] * (costs.shape[1] - len(splits.train.costs.T))  # simple routers choose among experts, not among plans
+    singles = splits.train.costs.shape[1]  # simple routers choose among these, not among plans
+    routing = metrics_.routing_metrics(*decided, rows.prices, splits.panel.names, from_log=from_log, singles=singles)
+    more = [0.0] * (costs.shape[1] - singles)
     simple = {name: replace(one, ratios=[*one.ratios, *more][: costs.shape[1]]) for name, one in simple.items()}
     if more:  # a plan for all rows is no collapse
-        routing = replace(routing, collapsed_expert=None, baselines=replace(routing.baselines, majority=None))
+        routing = replace(routing, collapsed_expert=None)
+    alone = (rows.decisions, train_costs[:, :singles], costs)
     return vars(routing) | {
         "baselines": replace(routing.baselines, **simple),
-        "by_category": categories and metrics_.by_category(categories, *decided, from_log=from_log),
+        "by_category": categories and metrics_.by_category(categories, *alone, from_log=from_log),
         "calibration": calibration_on(method, rows),
     }
 
