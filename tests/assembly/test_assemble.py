@@ -15,7 +15,7 @@ from l2d.costs.cost import Cost
 from l2d.costs.error import ErrorCost
 from l2d.costs.extreme import ExtremePrices
 from l2d.costs.price_list import PriceList
-from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics
+from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.data.sets.digits import Digits
 from l2d.data.split import Split
 from l2d.experts.cache import Cache
@@ -89,24 +89,6 @@ def test_costs_belong_to_their_rows(cost: Cost) -> None:
         # the expert that owns the label's class is right
         owner = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 4])[split.labels]
         assert torch.equal(split.costs.gather(1, owner[:, None])[:, 0], split.prices[owner])
-
-
-def test_labels_belong_to_their_images() -> None:
-    source = Digits().load(Path())
-    known = dict(zip(as_rows(source.train_inputs), source.train_labels.tolist(), strict=True))
-    data = build()
-    for split in (data.train, data.validation):
-        assert [known[row] for row in as_rows(split.inputs)] == split.labels.tolist()
-
-
-def test_pixel_statistics_are_those_of_the_training_images() -> None:
-    data = build()
-    mean, std = channel_statistics(data.train.source, data.train.rows)
-    pixels = data.train.inputs.double()
-    assert mean == pytest.approx([float(pixels.mean())])
-    assert std == pytest.approx([float(pixels.std(correction=0))])
-    mean, _ = channel_statistics(torch.arange(30_000.0)[:, None], torch.arange(30_000))
-    assert mean == pytest.approx([15_000], abs=2)
 
 
 class Buggy(ErrorCost):
@@ -251,36 +233,11 @@ def every_second(labels: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-def test_evidence_knows_every_label_that_comes_twice() -> None:
-    """However labels take turns: in rows of 0, 1, 0, 1, … every second row would be of one label."""
-    labels = build(experts=Learned()).validation.labels
-    data = build(experts=Learned(), with_evidence=True)
-    seen, judged = evidence_of(data).labels, data.validation.labels
-    for label, count in zip(*labels.unique(return_counts=True), strict=True):
-        found = int((seen == label).sum()), int((judged == label).sum())
-        assert sum(found) == int(count)
-        assert abs(found[0] - found[1]) <= 1
-
-
 def test_evidence_of_a_single_validation_row_leaves_none_to_judge() -> None:
     data = build(experts=Learned())
     one = data.validation.take(torch.arange(len(data.validation)) == 0)
     with pytest.raises(L2DError, match="validation_fraction"):
         take_evidence(data.train, one, learned=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("of", [2, 5])
-def test_every_training_row_is_validated_in_one_fold(of: int) -> None:
-    parts = [build(fold=f"{j + 1}/{of}") for j in range(of)]
-    everything = sorted(row for part in parts for row in part.validation.rows.tolist())
-    assert everything == list(range(1437))
-    counts = torch.stack([torch.bincount(part.validation.labels, minlength=10) for part in parts])
-    assert int((counts.amax(0) - counts.amin(0)).max()) <= 1  # each class in proportion
-    for part in parts:
-        assert not {*part.train.rows.tolist()} & {*part.validation.rows.tolist()}
-        assert len(part.train) + len(part.validation) == 1437
-    assert not torch.equal(parts[0].validation.rows, build(fold=f"1/{of}", seed=1).validation.rows)
 
 
 def test_the_experts_seed_is_in_the_name_of_what_is_kept() -> None:

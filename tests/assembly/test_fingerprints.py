@@ -7,18 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from omegaconf import DictConfig
 from tests.conftest import environment
 from tests.running import assembled, folder_of
 
 from l2d.assembly.fingerprints import expert_names, fingerprints, with_listed_prices
 from l2d.config import check, compose
-from l2d.data.arrays import Arrays
 from l2d.data.sheet import write_sheet
-from l2d.experts.cache import Cache
-from l2d.experts.human import HumanExperts
-from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
 from l2d.utils.errors import L2DError
 
@@ -42,24 +37,6 @@ def test_a_list_and_a_mapping_are_one_run(ending: str, tiny: Tiny, tmp_path: Pat
     named = "dataset.experts=[b, correct_c, a]"
     experiment = with_listed_prices(check(tiny(*given, named, "cost.prices={a: 1, b: 0.6, c: 0.1}")))
     assert experiment.plain["cost"]["prices"] == experiment.cost.arguments["prices"] == [0.6, 0.1, 1]
-
-
-def people(coverage: list[float], number: int) -> tuple[str, ...]:
-    """The names that the panel of people beside simulated experts gives them."""
-    labels = torch.arange(10)
-    arrays = Arrays(torch.zeros(10, 1), labels, torch.zeros(10, 1), labels, 10)
-    experts = HumanExperts(dataset="cifar10", people=number, machine=SyntheticExperts())
-    said = labels[:, None].expand(10, number)
-    experts._answers = lambda request: (said, said)  # type: ignore[method-assign] # noqa: ARG005
-    request = ExpertRequest(arrays, labels, coverage, 0, Cache(Path()), Path(), ComputeOptions())
-    return experts.panel(request).names
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("coverage", "number"), [([0.5, 0.3, 0.2], 2), ([1.0], 1)])
-def test_names_are_those_of_the_panel(coverage: list[float], number: int) -> None:
-    given = ["dataset=cifar10", "experts=human", "experts@experts.machine=synthetic", f"experts.people={number}"]
-    assert expert_names(check(compose([*given, f"setup.coverage={coverage}"]))) == people(coverage, number)
 
 
 @pytest.mark.parametrize("given", [["setup=I"], ["dataset=mmlu_sim", "dataset.questions=300"]])

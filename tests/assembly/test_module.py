@@ -16,7 +16,6 @@ from l2d.assembly.module import RouterModule, one_per_row
 from l2d.data.arrays import Arrays
 from l2d.data.batches import Batch
 from l2d.data.sets.digits import Digits
-from l2d.lightning.averaging import WarmAverage
 from l2d.lightning.learner import make_scheduler
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.utils.errors import L2DError
@@ -74,42 +73,11 @@ def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch:
     assert losses.values == pytest.approx(GOLDEN[method], rel=1e-5)
 
 
-@pytest.mark.slow
-def test_first_loss_is_the_mean_of_the_methods_losses(tiny: Callable[..., DictConfig]) -> None:
-    cfg = tiny("recipe.batch_size=64")
-    data, router = build(cfg)
-    inputs, costs, labels = next(iter(data.train_dataloader()))
-    with torch.no_grad():
-        expected = router.method.loss(router(inputs), costs, labels).sum() / len(inputs)
-    assert fit(cfg, steps=1)[0].values == pytest.approx([float(expected)], rel=1e-6)
-
-
 # Averaged weights
 
 
 def states(network: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in network.state_dict().items()}
-
-
-@pytest.mark.parametrize(
-    ("ema", "step", "decay"), [(0.75, 1, 2 / 11), (0.75, 25, 26 / 35), (0.75, 26, 0.75), (0.75, 999, 0.75)]
-)
-def test_average_against_loops(ema: float, step: int, decay: float) -> None:
-    """Weights and batch statistics with decay (1 + step)/(10 + step), at most ema; the count of batches is copied."""
-    torch.manual_seed(0)
-    first, network = (torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)) for _ in range(2))
-    average = WarmAverage(first, decay=ema)
-    network(torch.randn(5, 2))
-    before, theirs = states(first), states(network)
-    average.update(network, step=step)
-    for name, value in average.module.state_dict().items():
-        if name == "1.num_batches_tracked":
-            assert int(value) == 1
-            continue
-        for mine, old, new in zip(value.flatten(), before[name].flatten(), theirs[name].flatten(), strict=True):
-            assert float(mine) == pytest.approx(decay * float(old) + (1 - decay) * float(new), rel=1e-5, abs=1e-7)
-    assert all(torch.equal(value, theirs[name]) for name, value in network.state_dict().items())
-    assert all(torch.equal(value, before[name]) for name, value in first.state_dict().items())
 
 
 class Weights(pl.Callback):
@@ -210,20 +178,6 @@ def test_a_second_head_is_learned_beside_and_left_behind(
             weight.add_(torch.randn_like(weight) / 10)
         plain.load_state_dict(router.weights())
         assert torch.equal(plain.eval()(batch[0]), router.eval()(batch[0]))
-
-
-@pytest.mark.slow
-def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> None:
-    """val/deferral_loss is the mean cost of what `decide` chooses on the validation rows, whichever decision that is."""
-    for decision in ("argmax", "posterior"):
-        data, router = build(tiny(f"decision={decision}", "method.rho.values=[0.2,1,1,3,3]"))
-        (logged,) = pl.Trainer(**QUIET).validate(router, dataloaders=data.val_dataloader(), verbose=False)
-        with torch.no_grad():
-            chosen = router.method.decide(router.eval()(data.splits.validation.inputs))
-        paid = data.splits.validation.costs.gather(1, chosen[:, None]).mean()
-        assert logged["val/deferral_loss"] == pytest.approx(float(paid), rel=1e-5)
-        agree = (chosen == data.splits.validation.costs.argmin(dim=1)).double().mean()
-        assert logged["val/agrees_with_oracle"] == pytest.approx(float(agree))
 
 
 def test_every_validation_row_counts_alike() -> None:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
-from tests.running import build, train
 from tests.running import folder_of as folder
+from tests.running import train
 from tests.tiny_encoders import WORDS, write_encoder
 
 from l2d.assembly.module import RouterModule as Learning
 from l2d.commands.route import main
 from l2d.config import compose
-from l2d.networks.text import KEPT, TextEncoder
+from l2d.networks.text import KEPT
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 
@@ -148,12 +148,3 @@ def test_other_weights_are_another_run(make: Make, tmp_path: Path) -> None:
     write_encoder(tmp_path / "bert", dtype=torch.bfloat16)
     with pytest.raises(L2DError, match="was run on other data"):
         train(make("recipe.epochs=1"))
-
-
-@pytest.mark.slow
-def test_trained_from_nothing(make: Make) -> None:
-    networks = [build(make(f"router.pretrained={value}"))[1].network for value in ("true", "false", "false")]
-    assert all(isinstance(network, TextEncoder) for network in networks)
-    known, new, again = (net.state_dict()["net.embeddings.word_embeddings.weight"] for net in networks)
-    assert not torch.equal(known, new)
-    assert torch.equal(new, again)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from l2d.core.budget import OperatingPoint, bootstrap_weights, keep_within, spend_curve
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import HeldOut
-from l2d.core.off_policy import Logged, doubly_robust, weights_of
 from l2d.core.prices import Prices
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import stream
@@ -295,96 +294,6 @@ def test_the_deployed_routers_own_expectations_count() -> None:
 def test_a_run_without_prices() -> None:
     with pytest.raises(ParameterError, match="budget: "):
         kept_within(HELD_OUT, None, 0.01)
-
-
-COEFFICIENTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / 3
-BUDGET = 0.05
-MEAN_PRICES = torch.tensor([0.005, 0.025, 0.075, 0.3], dtype=torch.float64)
-
-
-def queries(n: int, draw: torch.Generator, useless: int = 0) -> tuple[torch.Tensor, ...]:
-    """Points, with a 1 and the useless features at the end; errors, prices, and the chance with which a log asks each of four
-    experts."""
-    points = torch.randn(n, 20, generator=draw, dtype=torch.float64)
-    points[:, -1] = 1
-    right = torch.sigmoid(torch.tensor([-0.2, 0.5, 0.8, 1.8]) + points @ COEFFICIENTS)
-    errors = (torch.rand(n, 4, generator=draw, dtype=torch.float64) > right).double()
-    noise = torch.exp(0.3 * torch.randn(n, 4, generator=draw) - 0.045)
-    prices = MEAN_PRICES * (1 + 0.4 * points[:, :1]).clamp(min=0.2) * noise
-    chances = torch.softmax(torch.tensor([0.3, 0.2, 0.8, -0.2]) + 0.3 * points[:, :4], dim=1)
-    more = torch.randn(n, useless, generator=draw, dtype=torch.float64)
-    return torch.cat([points, more], dim=1), errors, prices, chances
-
-
-def regressed(points: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Coefficients of a ridge regression of each column, NaN where unknown."""
-    known, penalty = (~values.isnan()).double(), 10 * torch.eye(points.shape[1], dtype=torch.float64)
-    squares = torch.einsum("nf,nk,ng->kfg", points, known, points) + penalty
-    return torch.linalg.solve(squares, torch.einsum("nf,nk->kf", points, values.nan_to_num(0.0))).T
-
-
-def cross_validated(n: int, seed: int, log: bool, useless: int) -> tuple[HeldOut, torch.Tensor, torch.Tensor]:
-    """What the routers of five folds leave of n queries, and the coefficients of the router of all of them: of its errors, and of
-    its prices. A log knows one answer to each query."""
-    draw = torch.Generator().manual_seed(seed)
-    points, errors, prices, chances = queries(n, draw, useless)
-    asked = torch.zeros(n, 4).scatter(1, torch.multinomial(chances, 1, generator=draw), 1.0).bool()
-    asked = asked if log else torch.ones(n, 4).bool()
-    weights = weights_of(asked, chances) if log else torch.ones(n, 4).double()
-    known, paid = (part.where(asked, torch.nan) for part in (errors, prices))
-    fold = torch.randperm(n, generator=draw) % 5
-    told, seen = torch.zeros(2, n, 4).double(), torch.zeros(2, n, 4).double()
-    for k in range(5):
-        held, other = fold == k, fold == (k + 1) % 5
-        for i, values in enumerate((known, paid)):
-            found = regressed(points[~held], values[~held])
-            told[i, held], seen[i, other] = points[held] @ found, points[other] @ found
-    expected, expected_prices = told[0], told[1].clamp(min=0)
-    wrong = doubly_robust(known, Logged(expected, weights))
-    robust = doubly_robust(paid, Logged(expected_prices, weights))
-    mine, my_prices = regressed(points, known), regressed(points, paid)
-    own = {"deployed": points @ mine, "deployed_prices": (points @ my_prices).clamp(min=0)}
-    own |= {"learned": torch.arange(n), "seen": seen[0], "seen_prices": seen[1].clamp(min=0)}
-    by_row = {"prices": robust, "expected_prices": expected_prices, "mean_prices": robust.mean(dim=0)}
-    return HeldOut(wrong, expected, wrong.mean(dim=0), needed=0.0, **own, **by_row), mine, my_prices
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("n", "useless", "log", "listed"),
-    [(800, 0, True, None), (150, 80, False, MEAN_PRICES)],
-    ids=["log", "overfitting"],
-)
-def test_the_truth_is_in_the_interval_and_the_budget_is_kept(
-    n: int, useless: int, log: bool, listed: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 25 routers that learn errors and prices, or errors alone, by heart, at one list of prices. The true spend of the router
-    that is deployed is in the interval about 95 % of the time. At a confidence of .95 it is above the budget at most about 5 % of
-    the time."""
-    monkeypatch.setattr("l2d.core.budget.RESAMPLES", 300)
-    monkeypatch.setattr("l2d.core.budget.FACTORS", 80)
-    points, _, prices, _ = queries(5_000, torch.Generator().manual_seed(99), useless)
-    prices = prices if listed is None else listed.expand(5_000, 4)
-    below, above, over, ratios = [], [], [], []
-    for seed in range(25):
-        held_out, mine, my_prices = cross_validated(n, seed, log, useless)
-        told = (points @ my_prices).clamp(min=0) if listed is None else listed
-        for confidence in (None, 0.95):
-            found = kept_within(held_out, listed, BUDGET, confidence)
-            chosen = argmax_last(-(points @ mine + found.factor * told))
-            truth = float(prices.gather(1, found.guard.decide(prices, chosen)[:, None]).mean())
-            low, high = found.spend_interval
-            below.append(truth < low * (1 - 1e-6))
-            above.append(truth > high * (1 + 1e-6))
-            ratios.append(found.spend / truth)
-            over.append(truth > BUDGET)
-            assert (found.overspend > 0.027) <= (high > BUDGET) <= (found.overspend > 0.02)  # they agree
-            assert confidence is None or found.overspend <= 0.05
-    assert sum(above) <= 4  # of 50
-    assert sum(below) <= 7
-    assert 4 <= sum(over[::2]) <= 15  # the budget binds
-    assert sum(over[1::2]) <= 2
-    assert 0.98 <= sum(ratios) / len(ratios) <= 1.04
 
 
 def test_the_chance_agrees_with_the_interval() -> None:

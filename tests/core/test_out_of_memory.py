@@ -28,7 +28,6 @@ from l2d.lightning.checkpoints import EpochCheckpoint
 from l2d.lightning.learner import Learner
 from l2d.methods.comp_sum import CompSum
 from l2d.runs.folder import RunFolder
-from l2d.training.walk import sparing
 from l2d.utils.errors import L2DError
 
 Patch = pytest.MonkeyPatch
@@ -190,23 +189,6 @@ def test_scoring_by_fewer_rows(tmp_path: Path, monkeypatch: Patch, capsys: Captu
     assert (folder(cut) / "history.csv").read_bytes() == (folder(whole) / "history.csv").read_bytes()
     with np.load(folder(whole) / "test.npz") as expected, np.load(folder(cut) / "test.npz") as found:
         np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_too_large_in_the_smallest_parts(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
-    monkeypatch.setattr(RouterModule, "losses", Mock(side_effect=torch.OutOfMemoryError("no")))
-    with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .* 8 rows"):
-        train(config(tmp_path))
-    assert said(capsys.readouterr().out) == [(15, 15, 2, 8)]
-
-
-def test_several_devices_are_told_to_take_a_smaller_batch(tmp_path: Path) -> None:
-    """A process that ran out cannot begin again while the others wait for its gradients."""
-    cfg = config(tmp_path, "trainer.devices=2")
-    data, _ = build(cfg)
-    spared = sparing(check(cfg), RunFolder(tmp_path), data)
-    with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .*recipe\.batch_size=8$"), spared:
-        raise torch.OutOfMemoryError("no")
 
 
 @pytest.mark.slow

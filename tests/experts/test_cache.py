@@ -12,13 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from l2d.config import check, compose
-from l2d.config.identity import expert_identity
 from l2d.experts.cache import Cache
 
 MADE = {"train": np.arange(6, dtype=np.uint8).reshape(3, 2), "test": np.ones((2, 2), dtype=np.uint8)}
@@ -169,39 +166,6 @@ def test_renew_forgets_what_a_killed_making_left(tmp_path: Path) -> None:
         replace(cache, renew=renew).get(make)
         assert left.pop() == found
         assert not cache.parts.exists()
-
-
-def moved(config: object) -> object:
-    """The same config after every class got another name and another place."""
-    if isinstance(config, dict):
-        return {key: "elsewhere.Renamed" if key == "_target_" else moved(value) for key, value in config.items()}
-    return [moved(item) for item in config] if isinstance(config, list) else config
-
-
-def test_moving_the_classes_of_a_config_moves_no_entry(tmp_path: Path) -> None:
-    """As composed: a dataset, a network, a recipe and the experts themselves."""
-    plain = dict(check(compose(["experts=trained"])).plain)
-    named = {key: plain[key] for key in ("dataset", "experts")}
-    optimizer = named["experts"]["recipe"]["optimizer"]  # of torch: has no name of its own, and does not move
-    elsewhere: Any = moved(named)
-    elsewhere["experts"]["recipe"]["optimizer"] = optimizer
-    assert elsewhere != named
-    one, other = (Cache(tmp_path, "x", expert_identity({**plain, **part})) for part in (named, elsewhere))
-    assert one.entry == other.entry
-    elsewhere["experts"]["recipe"]["optimizer"] = {**optimizer, "_target_": "torch.optim.SGD"}
-    assert Cache(tmp_path, "x", expert_identity({**plain, **elsewhere})).entry != one.entry
-
-
-def test_after_a_full_disk_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("l2d.experts.cache.write_json", full)
-    cache = Cache(tmp_path, "x", {})
-    with pytest.raises(OSError, match="No space left"):
-        cache.get(lambda: MADE)
-    monkeypatch.undo()
-    assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
 
 
 WORKER = """

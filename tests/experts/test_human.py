@@ -11,7 +11,6 @@ from tests.experts.published_files import HUNDRED, LABELS, PEOPLE, TEN, TEST, TR
 from tests.running import assembled
 
 from l2d.assembly.assemble import Splits
-from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import expert_identity
 from l2d.data.arrays import Arrays
@@ -20,7 +19,6 @@ from l2d.experts.cache import Cache
 from l2d.experts.human import HumanExperts, machine_cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
-from l2d.experts.trained import TrainedExperts
 from l2d.utils.errors import L2DError, ParameterError
 
 Dataset = Literal["cifar10", "cifar100n"]
@@ -108,13 +106,6 @@ def test_bad_arguments(arguments: dict[str, Any], words: str) -> None:
         HumanExperts(**{"dataset": "cifar10", "people": 1, "machine": SyntheticExperts(), **arguments})
 
 
-@pytest.mark.parametrize("bad", ["dataset=digits", "experts.people=4"])
-def test_bad_values_of_a_config(bad: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        make(check(compose(["dataset=cifar10", "experts=human", bad])).experts)
-    assert str(caught.value).startswith(f"experts.{bad.removeprefix('experts.')}: ")
-
-
 def test_cifar100n_needs_its_own_images(data_dir: Path) -> None:
     torch.save({**ten(), "noisy_label": LABELS[0]}, data_dir / "human" / HUNDRED)
     with pytest.raises(L2DError, match=r"^experts=human: .* dataset=cifar100n"):
@@ -178,24 +169,3 @@ def test_from_config_to_costs(dataset: str, data_dir: Path) -> None:
         for image, label, costs in zip(part.inputs, part.labels.tolist(), part.costs.tolist(), strict=True):
             assert costs[2] == 1 + (said[int(image[0, 0, 0])] != label)
     assert sum(map(len, splits)) == published
-
-
-@pytest.mark.slow
-def test_a_trained_machine_is_made_once_with_and_without_people(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And keeps its validation rows whatever the run's seed."""
-    write_images(data_dir, "cifar10")
-    tiny = ["dataset=cifar10", "router=resnet18_slim", "recipe=small", "seed=3"]
-    alone = build(data_dir, *tiny, *small("experts"), "experts=trained")
-    monkeypatch.setattr(TrainedExperts, "_make", None)  # from here on they are read
-    beside = build(data_dir, *tiny, *small("experts.machine"), "experts=human", "seed=4")
-    assert len([*(data_dir / "runs" / "experts").iterdir()]) == 1
-    for split in ("train", "validation", "test"):
-        one, other = getattr(alone, split), getattr(beside, split)
-        assert torch.equal(one.rows, other.rows)
-        assert torch.equal(one.costs, other.costs[:, :2])
-
-
-def small(key: str) -> list[str]:
-    return [f"{key}.network.width=2", f"{key}.recipe.epochs=1"]

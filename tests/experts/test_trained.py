@@ -14,9 +14,7 @@ from tests.running import assembled
 from torch import Tensor
 
 from l2d.assembly.build import expert_cache
-from l2d.assembly.make import make
 from l2d.config import check, compose
-from l2d.data.arrays import content_of
 from l2d.data.sets.digits import Digits
 from l2d.experts.request import ExpertRequest
 from l2d.experts.trained import TrainedExperts
@@ -142,42 +140,3 @@ def test_what_shows_later_is_one_line_too(
     with pytest.raises(L2DError, match=words):
         tiny_data(tiny, override)
     assert not list(tmp_path.glob("runs/experts/*/entry.json"))
-
-
-@pytest.mark.slow
-def test_keys_are_named_where_they_stand() -> None:
-    """A trained machine beside people does not know that it is called experts.machine."""
-    human = ["dataset=cifar10", "experts=human"]
-    for bad in ("fraction=2", "recipe.foo", "recipe.patience=2"):
-        override = f"experts.machine.{bad}" if "=" in bad else f"+experts.machine.{bad}=1"
-        with pytest.raises(ParameterError) as caught:
-            make(check(compose([*human, override])).experts)
-        assert str(caught.value).startswith(f"experts.machine.{bad}: ")
-
-
-@pytest.mark.slow
-def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[..., DictConfig]) -> None:
-    known = tiny_data(tiny).cache.identity["data"]
-    assert len(known) == 16
-    arrays = Digits().load(Path())
-    assert known == content_of(arrays)
-    assert content_of(dataclasses.replace(arrays, test_inputs=arrays.test_inputs + 1)) != known
-
-
-@pytest.mark.full
-@pytest.mark.measured
-def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
-    """A table with every expert on every split; a second time nothing is trained."""
-    arguments = [*TINY, BATCH]
-    first = command(*arguments, name="experts", tiny=False)
-    assert first.returncode == 0, first.stderr
-    for word in ("expert 1", "expert 2", "train", "validation", "test", "runs/experts/digits-severe"):
-        assert word in first.stdout
-    stamp = next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns
-    again = command(*arguments[1:], "setup=severe", name="experts", tiny=False)
-    assert again.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
-    assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns == stamp
-    assert "made earlier" in again.stdout
-    anew = command(*arguments, "force=true", name="experts", tiny=False)
-    assert anew.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
-    assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns > stamp

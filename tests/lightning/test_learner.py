@@ -125,14 +125,6 @@ def test_several_devices_are_found_by_lightning(devices: int, monkeypatch: pytes
     assert options["use_distributed_sampler"] is False
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_no_search_for_convolutions_if_deterministic(deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
-    learning.search_convolutions(True)
-    assert torch.backends.cudnn.benchmark is not deterministic
-
-
 def test_what_is_full_by_hand() -> None:
     assert [learning.is_full(rows, 8, 1) for rows in (7, 8, 9)] == [False, True, False]
     assert [learning.is_full(rows, 8, 2) for rows in (7, 8, 9, 10)] == [False, True, True, False]

@@ -57,22 +57,6 @@ def test_mild_uses_each_experts_own_rho() -> None:
     assert float(mild.loss(f, costs[:1], torch.zeros(1))) == pytest.approx(slow, rel=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.measured
-def test_options() -> None:
-    """Both rewards and every form of ρ with either method."""
-    assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
-    assert method("mild", COSTS, "method.rho.values=[1,2,3]").rho.tolist() == [1, 2, 3]
-    uniform = method("mild", COSTS, "method.rho.rule=uniform", "method.rho.total=3", "method.rho.offset=0.5")
-    assert uniform.rho.tolist() == [1.5] * 3
-    swapped = method("tdef", COSTS, "method.rewards=sum_others")
-    torch.testing.assert_close(swapped.rewards(COSTS[:1]), torch.tensor([[1.3, 0.8, 1.9]]))
-    swapped = method("mild", COSTS, "method.rewards=complement")
-    torch.testing.assert_close(swapped.rewards(COSTS[:1]), 1 - COSTS[:1] / 1.7)
-    many = COSTS.repeat(50, 1)  # enough rows that no count is lifted to 1
-    assert not torch.allclose(method("mild", many).rho, method("mild_cheapest", many).rho)
-
-
 def test_rho_by_the_mass_of_the_rewards() -> None:
     """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots. Of two
     experts, both rewards are the same where one is right. With three, only the reward mass depends on the rewards."""

@@ -8,7 +8,7 @@ import torch
 from tests.tiny_encoders import write_encoder
 from torch import Tensor, nn
 
-from l2d.networks.heads import HEADS, attach_aux, without_aux
+from l2d.networks.heads import HEADS, attach_aux
 from l2d.networks.tabular import MLP
 from l2d.networks.text import TextEncoder
 from l2d.networks.vision import ResNet18
@@ -56,21 +56,6 @@ def test_beside_the_head_while_it_trains(make: Callable[[str, Path], Made], head
     if head == "cosine":  # of the head alone: the other's outputs have no bounds
         assert own.abs().max() <= 1 + 1e-6
         assert isinstance(network.head.aux, nn.Linear)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_the_weights_are_those_of_a_network_without(head: str, tmp_path: Path) -> None:
-    network, inputs = mlp(head, tmp_path)
-    names = [*network.state_dict()]
-    attach_aux(network, 4)
-    plain, _ = mlp(head, tmp_path)
-    left = without_aux(network.state_dict())
-    assert [*left] == names
-    plain.load_state_dict(left)
-    with torch.no_grad():
-        assert torch.equal(plain.eval()(inputs), network.eval()(inputs))
-    prefixed = without_aux({f"network.{name}": value for name, value in network.state_dict().items()})
-    assert [*prefixed] == [f"network.{name}" for name in names]
 
 
 def test_a_network_without_a_head_is_refused() -> None:

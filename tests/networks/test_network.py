@@ -1,6 +1,5 @@
 """What all networks have in common: what they read, what they refuse, and what their parameters may be."""
 
-import inspect
 from typing import Any
 
 import pytest
@@ -9,9 +8,7 @@ from torch import Tensor, nn
 
 from l2d.networks.network import READERS, Network, input_kind
 from l2d.networks.tabular import MLP
-from l2d.networks.text import TextEncoder
 from l2d.networks.vision import ResNet18
-from l2d.utils import parameters
 from l2d.utils.errors import ParameterError
 
 INPUTS = {
@@ -69,33 +66,3 @@ def test_the_advice_names_a_router_that_reads_it() -> None:
     for kind, choices in READERS.items():
         experiment = check(compose([f"router={choices.split()[0]}", *choices.split()[1:]]))
         assert find(experiment.router).expects == kind
-
-
-SHARES_BELOW_ONE = (0, 0.5), (-0.1, 1.0, "x")
-CASES: dict[tuple[type[Network], str], tuple[tuple[Any, ...], tuple[Any, ...]]] = {
-    (MLP, "width"): ((1, 128), (0, 1.5)),
-    (MLP, "depth"): ((0, 3), (-1, 0.5)),
-    (MLP, "dropout"): SHARES_BELOW_ONE,
-    (ResNet18, "width"): ((2, 64), (3, 0, 2.0)),
-    (ResNet18, "stem"): (("3x3", "7x7"), ("5x5",)),
-    (ResNet18, "zero_init"): ((True, False), ("yes",)),
-    (TextEncoder, "model"): (("minilm",), (3,)),
-    (TextEncoder, "pretrained"): ((True, False), ("no",)),
-    (TextEncoder, "dropout"): SHARES_BELOW_ONE,
-}
-
-
-@pytest.mark.parametrize(("cls", "name"), CASES)
-def test_allowed_and_refused(cls: type[Network], name: str) -> None:
-    allowed, refused = CASES[cls, name]
-    declared = inspect.signature(cls).parameters[name].annotation
-    for value in allowed:
-        parameters.check_value(name, value, declared)
-    for value in refused:
-        with pytest.raises(ParameterError, match=f"^{name}="):
-            parameters.check_value(name, value, declared)
-
-
-def test_every_parameter_has_a_case() -> None:
-    for cls in {cls for cls, _ in CASES}:
-        assert {name for owner, name in CASES if owner is cls} == {*inspect.signature(cls).parameters} - {*SHAPE}

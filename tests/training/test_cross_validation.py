@@ -19,10 +19,7 @@ from l2d.assembly import build
 from l2d.assembly.build import make_splits
 from l2d.assembly.make import make_dataset
 from l2d.config import check, compose
-from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
-from l2d.core.guard import fit_guard, paired
-from l2d.core.prices import PriceUnit
 from l2d.core.results import Score
 from l2d.data.sets.table import Table
 from l2d.data.splits import with_test_fold
@@ -100,21 +97,6 @@ def test_by_routers_that_did_not_see_it(by_topic: Any) -> None:
             mean = (right[same].sum(dim=0) + right.mean(dim=0)) / (same.sum() + 1)
             np.testing.assert_allclose(kept["expected_errors"][row], 1 - mean, atol=1e-4)
             assert kept["decisions"][row] == int(mean.argmax())
-
-
-@pytest.mark.slow
-def test_the_guard_goes_by_the_rows_of_all_folds(file: Path, tmp_path: Path) -> None:
-    cfg = config(file, tmp_path)
-    metrics = train(cfg)
-    kept = kept_of(cfg)
-    best = int(kept["costs"].mean(dim=0).argmin())
-    guard = fit_guard(kept["utilities"], kept["decisions"], kept["costs"], best)
-    seen = metrics["guarded"]["validation"]
-    assert (seen["gain"], seen["standard_error"]) == pytest.approx((guard.gain, guard.error))
-    assert guard.constant is None
-    gain, error = paired(kept["costs"][:, best].double() - paid(kept["costs"].double(), kept["guarded"]))
-    assert (metrics["guarded"]["test"]["gain"], metrics["guarded"]["test"]["standard_error"]) == (gain, error)
-    assert Router.load(folder_of(cfg)).description.guard == guard
 
 
 def threshold(lifts: list[float], gains: list[float]) -> float:
@@ -360,31 +342,6 @@ def test_a_run_that_is_refused_leaves_nothing(file: Path, tmp_path: Path, monkey
     with pytest.raises(ParameterError):
         train(cfg)
     assert [*(tmp_path / "runs").rglob("seed=*")] == [other]
-
-
-@pytest.mark.parametrize(
-    ("given", "scale", "said"),
-    [
-        (["cost=columns"], 20.0, r"cost\.error_price: .*0\.05"),
-        (["cost=error_plus_cost"], None, r"cost\.prices=coverage: "),
-        (["cost=error_plus_cost", "cost.prices=[1]"], None, r"cost\.prices=\[1.*2"),
-    ],
-)
-def test_a_run_whose_prices_are_refused_leaves_nothing(
-    given: list[str], scale: float | None, said: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """scale: what the run that wrote a log multiplied prices by."""
-    plain = build.load_rows
-
-    def from_a_log(experiment: Any) -> Any:
-        arrays, data = plain(experiment)
-        panel: Any = arrays.panel
-        return replace(arrays, panel=replace(panel, unit=PriceUnit(scale))), data
-
-    monkeypatch.setattr(cross_validation, "load_rows", from_a_log)
-    with pytest.raises(ParameterError, match=rf"^{said}"):
-        train(config(file, tmp_path / "runs", *given))
-    assert not [*(tmp_path / "runs").rglob("seed=*")]
 
 
 def test_finished_folds_survive_an_error(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

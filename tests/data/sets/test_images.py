@@ -1,13 +1,8 @@
 """The real loaders on a few images in the original formats; preparations that are interrupted, concurrent or damaged."""
 
 import hashlib
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -299,53 +294,6 @@ def test_what_a_killed_preparation_left_is_removed(tmp_path: Path, monkeypatch: 
     left.write_bytes(b"half")
     check(SVHN(), tmp_path, expected)
     assert not left.exists()
-
-
-PREPARE = """
-import sys, time
-from pathlib import Path
-from urllib.error import URLError
-import numpy as np
-from l2d.data.sets.images import ImageSet
-
-class Slow(ImageSet):
-    name, num_classes = "slow", 10
-    def read(self, root, download):
-        with (root.parent / "reads.txt" if root.name == "slow" else root / "reads.txt").open("a") as file:
-            file.write("read\\n")
-        time.sleep(float(sys.argv[2]))
-        x = np.zeros((20, 4, 4, 3), np.uint8)
-        y = np.arange(20) % 10
-        return {"train_images": x, "train_labels": y, "test_images": x, "test_labels": y}
-
-print(len(Slow().load(Path(sys.argv[1])).train_labels))
-"""
-
-
-@pytest.mark.full
-def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path) -> None:
-    environment, printed = {**os.environ, "OMP_NUM_THREADS": "1"}, tmp_path / "printed.txt"
-
-    def start(seconds: float) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", PREPARE, str(tmp_path), str(seconds)]
-        with printed.open("a") as errors:
-            return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-
-    def wait_for(text: str, file: Path) -> None:
-        deadline = time.monotonic() + 60
-        while not (file.exists() and text in file.read_text()):
-            assert time.monotonic() < deadline, text
-            time.sleep(0.05)
-
-    killed = start(100)
-    wait_for("read", tmp_path / "reads.txt")
-    two = [start(1), start(1)]
-    wait_for("slow; waiting", printed)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    outcomes = [process.communicate(timeout=120)[0].strip() for process in two]
-    assert outcomes == ["20", "20"], printed.read_text()
-    assert (tmp_path / "reads.txt").read_text().count("read") == 2  # the killed one's, and one of the two
 
 
 def zeros() -> dict[str, np.ndarray]:

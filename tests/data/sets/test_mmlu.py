@@ -10,10 +10,9 @@ import pytest
 import torch
 from pyarrow import parquet
 from tests.data.sets.test_table import Reader, panel_of
-from tests.running import assembled, train
+from tests.running import assembled
 
 from l2d.assembly.fingerprints import data_fingerprint
-from l2d.commands.experts import experts_job
 from l2d.config import check, compose, sweep_axes
 from l2d.core.costs import cheapest
 from l2d.data.arrays import Arrays
@@ -83,19 +82,6 @@ def test_a_fifth_of_the_outcomes_do_not_depend_on_the_question() -> None:
     assert strong.mean() == pytest.approx(0.672)
     assert strong[kinds == 0].mean() == pytest.approx(0.8 + 0.2 * 0.672, abs=0.02)
     assert strong[kinds == 3].mean() == pytest.approx(0.8 * 0.12 + 0.2 * 0.672, abs=0.03)
-
-
-@pytest.mark.slow
-def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
-    given = ["dataset=mmlu_sim", "dataset.questions=800", "router.width=32", "recipe.epochs=8", "recipe.batch_size=64"]
-    metrics = train(compose([*given, f"runs_dir={tmp_path}", "progress=false", "trainer.accelerator=cpu"]))
-    assert metrics["deferral_loss"] < metrics["baselines"]["best_single"]["deferral_loss"] - 0.03
-    parts = metrics["by_category"]
-    assert sum(part["rows"] for part in parts.values()) == metrics["rows"]["test"]
-    compared = {key: metrics["baselines"][key]["deferral_loss"] for key in ("best_single", "oracle")}
-    for key, whole in {"deferral_loss": metrics["deferral_loss"], **compared}.items():
-        mean = sum(part["rows"] * part[key] for part in parts.values()) / metrics["rows"]["test"]
-        assert mean == pytest.approx(whole), key
 
 
 def questions(folder: Path, **changes: str) -> Path:
@@ -293,26 +279,6 @@ def test_table_3_is_the_papers() -> None:
     assert sweep_axes(["experiment=mmlu_outcomes"]) == axes
 
 
-@pytest.mark.parametrize(
-    ("experiment", "checkpoint"),
-    [("mmlu_outcomes", "best"), ("noise", "last"), ("table3", "last")],
-)
-def test_twenty_epochs_on_texts_keep_the_best(experiment: str, checkpoint: str) -> None:
-    """Frozen text routers do; routers of images and the paper's five epochs are scored after the last one."""
-    chosen = compose([f"experiment={experiment}"])
-    frozen = chosen.dataset.get("encoder") is not None and chosen.dataset.encoder.name == "embeddings"
-    assert (chosen.checkpoint, frozen) == (checkpoint, checkpoint == "best")
-
-
-@pytest.mark.slow
-def test_setups_bring_their_experts(tmp_path: Path) -> None:
-    assert compose(["dataset=mmlu"]).experts.name == "llm"
-    for given in (["dataset=mmlu", "setup=llama"], ["experiment=mmlu_outcomes", "setup=mixtral"], ["dataset=mmlu_sim"]):
-        assert compose(given).experts.name == "table"
-    with pytest.raises(L2DError, match=r"^experts"):
-        assembled(compose(["dataset=mmlu_sim", "dataset.questions=100", "experts=llm", f"runs_dir={tmp_path}"]))
-
-
 @pytest.mark.slow
 def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
     """Noise is on the prices that a setup brings, as cost=llm has them; extreme finds its own."""
@@ -333,18 +299,3 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
     assert extreme.target == 0.95
     curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
     assert (curve.cost.name, list(curve.cost.prices), curve.cost.scale) == ("error_plus_cost", [1.0, 0.6, 0.1], 0.5)
-
-
-@pytest.mark.slow
-def test_the_experts_command_takes_the_datas_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*overrides: str) -> None:
-        experts_job(compose([*overrides, f"runs_dir={tmp_path}", f"data_dir={tmp_path}"], name="experts"))
-
-    run("dataset=mmlu_sim", "dataset.questions=200")
-    assert "strong (simulated)" in capsys.readouterr().out
-    file = questions(tmp_path)
-    with pytest.raises(L2DError, match=r"^dataset\.(experts=llama-3-70b|only)"):
-        run("dataset=mmlu", f"dataset.path={file}", "setup=llama")
-    given = [override for override in mmlu_data(file) if override != "experts=table"]
-    with pytest.raises(L2DError, match="experts"):  # trained ones
-        run(*given, "setup=own")

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from PIL import Image
 from pyarrow import parquet
 from sklearn.model_selection import train_test_split
-from tests.running import assembled, build, train
+from tests.running import build, train
 
 from l2d.config import compose
 from l2d.core.prices import price_hint
@@ -391,20 +391,6 @@ def test_prices_that_hardly_count(prices: list[float], hinted: bool) -> None:
 # Whole runs
 
 
-@pytest.mark.slow
-def test_prices_of_rows_become_costs(tmp_path: Path) -> None:
-    """c = error + price of this very row."""
-    cells = in_order({**GOOD, "price_a": [i / 4 for i in range(10)], "price_b": [0] * 10})
-    overrides = ["dataset=table", f"dataset.path={write(tmp_path, cells)}", "dataset.split=split", "cost=columns"]
-    overrides += ["validation_fraction=0.25", "method=mild"]
-    splits = assembled(compose(overrides))
-    assert splits.test.costs.tolist() == [[0 + 8 / 4, 1], [1 + 9 / 4, 0]]
-    assert splits.train.costs[:, 0].tolist() == [row % 2 + row / 4 for row in splits.train.rows.tolist()]
-    half = assembled(compose([*overrides, "cost.scale=0.5"]))
-    assert half.test.costs.tolist() == [[0 + 8 / 8, 1], [1 + 9 / 8, 0]]
-    assert half.test.prices.tolist() == [[8 / 8, 0], [9 / 8, 0]]
-
-
 @pytest.mark.parametrize("override", ["method=plugin", "aux=label"])
 def test_parts_that_need_the_label_name_its_key(override: str, tmp_path: Path) -> None:
     given = ["dataset=table", f"dataset.path={write(tmp_path, in_order(GOOD))}", "dataset.split=split"]
@@ -434,26 +420,6 @@ def test_a_finished_run_notices_another_file_or_none(tiny: Tiny, tmp_path: Path)
     write(tmp_path, separable(101))
     with pytest.raises(L2DError, match="data"):
         train(config)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["cwce", "ldam"])
-def test_every_method_does_without_labels(method: str, tiny: Tiny, tmp_path: Path) -> None:
-    path = write(tmp_path, separable(100))
-    metrics = train(tiny("dataset=table", f"dataset.path={path}", "recipe.epochs=1", f"method={method}"))
-    assert 0 <= metrics["deferral_loss"] <= 1
-
-
-@pytest.mark.slow
-def test_a_table_with_images_needs_an_image_router(tmp_path: Path) -> None:
-    for i in range(10):
-        Image.new("RGB", (16, 16), color=(25 * i, 0, 0)).save(tmp_path / f"{i}.png")
-    path = write(tmp_path, {**GOOD, "file": [f"{i}.png" for i in range(10)]})
-    overrides = ["dataset=table", f"dataset.path={path}", "dataset.image=file", "dataset.image_size=16"]
-    overrides += ["validation_fraction=0.2", "trainer.accelerator=cpu"]
-    build(compose([*overrides, "router=resnet18_slim", "recipe=small"]))
-    with pytest.raises(L2DError, match="not images"):
-        build(compose([*overrides, "method=mild"]))
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.data.sets.test_table import GOOD, SPLIT, Cells, load, panel_of, without, write
 
-from l2d.config.signatures import check_arguments, read_signature
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import L2DError
 
 
 def with_cell(column: str, row: int, value: object) -> Cells:
@@ -112,27 +111,6 @@ def test_bad_arguments_are_named(case: str, tmp_path: Path) -> None:
     message = refused(write(tmp_path, cells), **changes)
     assert message.startswith(f"{start}: ")
     assert word in message
-
-
-@pytest.mark.parametrize(
-    ("owner", "argument", "wrong", "right"),
-    [
-        ("sets.table.Table", "experts", {"a": 1}, ["a", 2024]),  # YAML reads a column called 2024 as a number
-        ("sets.table.Table", "label", ["x"], 2024),
-        ("sets.table.Table", "outcome", "score", "loss"),
-        ("sets.table.Table", "image_size", 7, 8),
-        ("sets.table.Table", "test_fraction", 1.0, 0.99),
-        ("sets.mmlu_sim.MMLUSim", "questions", 99, 100),
-        ("text.encoders.Embeddings", "batch_size", 0, 1),
-        ("text.tokens.Tokens", "max_length", 7, 8),
-    ],
-)
-def test_the_signature_says_what_arguments_may_be(owner: str, argument: str, wrong: object, right: object) -> None:
-    signature = read_signature(f"l2d.data.{owner}") or {}
-    check_arguments({argument: right}, signature)
-    with pytest.raises(ParameterError) as caught:
-        check_arguments({argument: wrong}, signature)
-    assert caught.value.parameter.startswith(argument)
 
 
 HEADER = b"x,correct_a,correct_b\n"
