@@ -1,6 +1,7 @@
 """A run folder from somebody else: reading it builds l2d's own classes, and nothing in it can run code or write files."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from linear_router import load_linear_router
 from tests.router.finished import Untrained, query_rows, untrained
 from tests.tiny_encoders import write_encoder
 
 from l2d.commands.route import main
+from l2d.data.text.encoders import Embeddings
+from l2d.data.text.pretrained import load_tokenizer
+from l2d.data.text.tokens import Tokens
+from l2d.networks.text import TextEncoder
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import FILE, read_weights, write_weights
 from l2d.runs.folder import RunFolder
@@ -219,3 +225,74 @@ def test_code_in_the_folder_of_a_tuned_encoder(tmp_path: Path) -> None:
     (kept / "config.json").write_text(json.dumps({**content, "model_type": "evil", "auto_map": evil}))
     assert refused(lambda: Router.load(made.path).route(PROMPTS)).startswith("router.model=")
     assert not marker.exists()
+
+
+def pickle_that_runs(file: Path, marker: Path) -> str:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (os.system, (f"touch {marker}",))
+
+    torch.save({"weight": Evil()}, file)
+    return str(file)
+
+
+TIMM = {"model_type": "timm_wrapper", "architecture": "resnet18"}
+BERT = {"model_type": "bert", "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 32}
+
+
+@pytest.mark.parametrize("reader", ["network", "encoder"])
+@pytest.mark.parametrize(
+    ("config", "tokenizer"),
+    [
+        ({**TIMM, "model_args": {"checkpoint_path": "EVIL"}}, {}),
+        ({"architecture": "resnet18", "model_args": {"checkpoint_path": "EVIL"}}, {}),
+        ({**TIMM, "model_args": {"pretrained": True, "pretrained_cfg": {"file": "EVIL"}}}, {}),
+        ({"model_type": "timm_backbone", "backbone": "resnet18", "backbone_kwargs": {"checkpoint_path": "EVIL"}}, {}),
+        ({"model_type": "detr", "use_timm_backbone": True, "backbone_kwargs": {"checkpoint_path": "EVIL"}}, {}),
+        ({"model_type": "encoder-decoder", "encoder": TIMM, "decoder": BERT}, {}),
+        ({"model_type": "rag", "generator": BERT, "question_encoder": BERT, "index_path": "EVIL"}, {}),
+        ({**BERT, "attn_implementation": "somebody/kernel"}, {}),
+        ({**BERT, "sub": [{"file": "EVIL"}]}, {}),
+        ({**BERT, "quantization_config": {"quant_method": "gptq"}}, {}),
+        ({**BERT, "num_hidden_layers": 10_000_000}, {}),
+        (BERT, {"tokenizer_class": "RagTokenizer"}),
+        (BERT, {"tokenizer_class": "TransfoXLTokenizer", "pretrained_vocab_file": "EVIL"}),
+        (BERT, {"tokenizer_class": "BertJapaneseTokenizer", "mecab_kwargs": {"mecab_option": "-r EVIL"}}),
+        (BERT, {"tokenizer_class": "BertTokenizer", "vocab_file": "EVIL"}),
+        (BERT, {"tokenizer_class": "BertTokenizer", "init_inputs": ["EVIL"]}),
+    ],
+)
+def test_no_library_opens_a_file_that_a_config_names(
+    reader: str, config: Config, tokenizer: Config, tmp_path: Path
+) -> None:
+    """In the folder of a run, or in one that its encoder names: refused before transformers sees it."""
+    pytest.importorskip("transformers")
+    marker = tmp_path / "marker"
+    evil = pickle_that_runs(tmp_path / "evil.pth", marker)
+    write_encoder(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config).replace("EVIL", evil))
+    about = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**about, **tokenizer}).replace("EVIL", evil))
+    sizes = {"max_length": 16, "start_share": 0.5}
+
+    def read() -> None:
+        if reader == "network":
+            Tokens(model=str(tmp_path), **sizes).embed(["why"])  # type: ignore[arg-type]
+            TextEncoder(model=str(tmp_path), pretrained=False, dropout=0.1, num_outputs=3, head="linear")
+        else:
+            Embeddings(model=str(tmp_path), batch_size=2, **sizes).embed(["why"])  # type: ignore[arg-type]
+
+    assert refused(read).startswith("model=")
+    assert not marker.exists()
+
+
+def test_pipes_and_adapters_beside_a_tokenizer(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_encoder(tmp_path)
+    load_tokenizer(str(tmp_path))
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/model"}')
+    assert "adapter" in refused(lambda: load_tokenizer(str(tmp_path)))
+    (tmp_path / "adapter_config.json").unlink()
+    (tmp_path / "vocab.txt").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "vocab.txt")  # whoever reads it waits for ever
+    assert "vocab.txt" in refused(lambda: load_tokenizer(str(tmp_path)))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from l2d.data.text.pretrained import dtype_key, from_pretrained, load_tokenizer, loading, locate
+from l2d.data.text.pretrained import checked_config, dtype_key, from_pretrained, load_tokenizer, loading, locate
 from l2d.data.text.tokens import PADDING
 from l2d.networks.heads import make_head
 from l2d.networks.network import Network
@@ -70,14 +70,13 @@ class TextEncoder(Network):
 def load_network(model: str, pretrained: bool) -> Any:
     """The encoder, in 32 bits whatever its file has: the small steps of fine-tuning would be lost in 16."""
     where = locate(model)
+    checked_config(model)
     with loading("model", model) as transformers:
         if pretrained:
             net = from_pretrained(transformers.AutoModel, where, dtype=torch.float32)
         else:
             config = from_pretrained(transformers.AutoConfig, where)
             net = transformers.AutoModel.from_config(config, trust_remote_code=False, **{dtype_key(): torch.float32})
-    if net.config.is_encoder_decoder or not hasattr(net.config, "hidden_size"):
-        raise ParameterError("model", "not a text encoder; choose one such as BERT, MiniLM or DeBERTa", model)
     if getattr(net, "pooler", None) is not None:  # never used: training on several devices refuses unused weights
         net.pooler = None
     return net

@@ -14,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 from tqdm import tqdm
 
-from l2d.data.text.pretrained import from_pretrained, identity_of, load_tokenizer, loading, locate
+from l2d.data.text.pretrained import checked_config, from_pretrained, identity_of, load_tokenizer, loading, locate
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge, ProperShare
@@ -215,6 +215,7 @@ def load_encoder(model: str) -> tuple[Any, Any]:
     """Tokenizer and network. Errors name the parameter `model`."""
     import torch
 
+    checked_config(model)
     tokenizer = load_tokenizer(model)
     with loading("model", model) as transformers:
         network = from_pretrained(transformers.AutoModel, locate(model), dtype=torch.float32)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from l2d.data.text.vetted import check_config, check_folder, check_tokenizer
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -115,8 +116,46 @@ def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dt
 
 
 def load_tokenizer(model: str) -> Any:
+    where, config = locate(model), checked_config(model, needed=False)
     with loading("model", model) as transformers:
-        return from_pretrained(transformers.AutoTokenizer, locate(model))
+        about = from_pretrained(TokenizerConfig, where)
+        check_tokenizer(model, about, about.get("tokenizer_class") or config.get("tokenizer_class"))
+        return from_pretrained(transformers.AutoTokenizer, where)
+
+
+class TokenizerConfig:
+    """The content of tokenizer_config.json; empty without one."""
+
+    @staticmethod
+    def from_pretrained(where: str, **options: Any) -> dict[str, Any]:
+        from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+        found: dict[str, Any] = get_tokenizer_config(where, **options)
+        return found
+
+
+class Config:
+    """The content of config.json; empty without one."""
+
+    @staticmethod
+    def from_pretrained(where: str, **options: Any) -> dict[str, Any]:
+        from transformers import PretrainedConfig
+
+        found: dict[str, Any] = PretrainedConfig.get_config_dict(where, **options)[0]
+        return found
+
+
+def checked_config(model: str, needed: bool = True) -> dict[str, Any]:
+    """The content of config.json. Refuses models other than readers of text that open no files but their own."""
+    where = locate(model)
+    check_folder(model, where)
+    with loading("model", model):
+        found: dict[str, Any] = from_pretrained(Config, where)
+        if not found and needed:
+            raise OSError("no config.json")
+    if found:
+        check_config(model, found)
+    return found
 
 
 def is_kept(name: str, file: str, **options: str | None) -> bool:
