@@ -38,19 +38,47 @@ def test_what_is_known_of_the_others_stays(method: str, tmp_path: Path) -> None:
     assert Router.load(tmp_path / "more").route(QUERIES) == more.route(QUERIES)
 
 
-def test_the_new_one_gets_what_it_is_good_at() -> None:
-    """It alone is right on all of the upper part; the price of the others makes it worth while."""
-    more = fitted("knn", prices=[0.6, 0.6]).with_expert("new", NEW, NEW_ERRORS, price=0.0)
+def test_with_many_outcomes_the_new_one_gets_what_it_is_good_at() -> None:
+    """It alone is right on all of the upper part, which the others' chances do not say; their price makes it worth while."""
+    asked = RNG.normal(size=(600, 2))
+    more = fitted("knn", prices=[0.6, 0.6]).with_expert("new", asked, (asked[:, 1] < 0.7).astype(float), price=0.0)
     rows = np.stack([np.zeros(50), np.linspace(1.5, 3, 50)], axis=1)
     assert np.mean([choice.expert == "new" for choice in more.route(rows)]) > 0.9
+    assert more.guard_note is None
 
 
-def test_with_fewer_rows_than_neighbours_all_of_them_count() -> None:
-    """By hand: the mean over all thirty rows, wherever the query is."""
-    assert 0.2 < NEW_ERRORS[:30].mean() < 0.9
-    more = fitted("knn", options={"method.k": 50}).with_expert("new", NEW[:30], NEW_ERRORS[:30])
-    for choice in more.route(QUERIES):
-        assert (choice.expected_costs or {})["new"] == pytest.approx(NEW_ERRORS[:30].mean(), abs=1e-3)
+def test_with_few_outcomes_it_borrows_from_the_others(tmp_path: Path) -> None:
+    """Without any outcome it is as the one it is like; each wrong answer lowers its estimate, and caution falls with outcomes."""
+    router = fitted("linear", prices=[0.1, 0.1])
+    like = router.with_expert("new", price=0.2, like="expert 2")
+    expected: Any = like.route(QUERIES[:1])[0].expected_errors
+    assert expected["new"] == pytest.approx(expected["expert 2"], abs=0.06)
+    alike = [router.with_expert("new", NEW[:n], np.ones(n), price=0.2, like="expert 2") for n in (5, 20, 40)]
+    errors: Any = [one.at(raw=True).route(QUERIES[1:2])[0].expected_errors for one in (like, *alike)]
+    assert sorted(one["new"] for one in errors) == [one["new"] for one in errors]
+    wary = [-one.description.guard.offsets[-1] for one in (like, *alike)]  # type: ignore[index]
+    assert sorted(wary, reverse=True) == wary
+    assert like.guard_note is not None
+    second = like.with_expert("another", NEW[:5], NEW_ERRORS[:5], price=0.1)
+    second.save(tmp_path / "second")
+    assert Router.load(tmp_path / "second").route(QUERIES) == second.route(QUERIES)
+    later: Any = second.route(QUERIES[:1])[0].expected_errors
+    assert later["new"] == pytest.approx(expected["new"])
+
+
+def test_outcomes_of_the_others_on_the_same_queries_count() -> None:
+    """If all others were wrong too, a wrong answer says less against it."""
+    rng = np.random.default_rng(1)
+    hard = rng.random(400) < 0.5  # nothing in X says so
+    errors = np.stack([hard, hard], axis=1).astype(float)
+    errors[rng.random((400, 2)) < 0.05] = 0.5
+    router = l2d.fit(X, errors=errors, method="linear", options={"progress": False})
+    asked, wrong = NEW[:10], np.ones(10)
+    alone, beside = (
+        router.with_expert("new", asked, wrong, others=others).at(raw=True).route(QUERIES)[0].expected_errors["new"]  # type: ignore[index]
+        for others in (None, np.ones((10, 2)))
+    )
+    assert beside < alone
 
 
 def test_prices_that_differ_between_queries() -> None:
@@ -93,7 +121,10 @@ def test_what_is_refused() -> None:
         ({"name": "expert 1"}, "^name=expert 1: .*already"),
         ({"name": " Expert  2 "}, "^name= Expert  2 : .*already"),
         *(({"price": wrong}, "^price: ") for wrong in (None, -1.0, float("nan"), float("inf"), "x")),
-        ({"errors": NEW_ERRORS[:5]}, "^errors: .*10.* 5 for 60"),
+        ({"errors": NEW_ERRORS[:5]}, "^errors: .* 5 for 60"),
+        ({"like": "expert 3"}, "^like=expert 3: "),
+        ({"queries": (), "errors": ()}, "^like: missing"),
+        ({"others": np.ones((60, 3))}, "^others: "),
         ({"errors": NEW_ERRORS * 3}, "^errors=3.0: .*1"),
     ]
     for given, said in cases:
@@ -101,11 +132,7 @@ def test_what_is_refused() -> None:
             router.with_expert(**{"name": "new", "queries": NEW, "errors": NEW_ERRORS, "price": 0.1, **given})
     with pytest.raises(ParameterError, match=r"^name=new: .*trained"):
         fitted("cost_regression", options={"recipe.epochs": 1, "progress": False}).with_expert("new", NEW, NEW_ERRORS)
-    by_label = l2d.fit(X, errors=ERRORS, labels=X[:, 0] > 0, method="linear_plugin", options={"progress": False})
-    with pytest.raises(ParameterError, match=r"^name=new: cannot"):
-        by_label.with_expert("new", NEW, NEW_ERRORS)
     more = router.with_expert("new", NEW, NEW_ERRORS, price=0.1)
-    assert more.guard_note is None
     for prices in ([0.0, 0.0, 0.0], [0.1, 0.2, 0.1]):  # also its own
         with pytest.raises(ParameterError, match=r"^prices: no rows"):
             more.at(prices)

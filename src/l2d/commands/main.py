@@ -20,6 +20,7 @@ COMMANDS = {
     "report": ("report", "tables and plots of finished runs"),
     "curve": ("curve", "error against price of finished runs"),
     "route": ("route", "ask a trained router which expert gets a query"),
+    "add": ("add", "one more expert for a trained router, from a few outcomes or none"),
     "serve": ("serve", "a trained router as a service, and a gateway for OpenAI clients"),
     "evaluate": ("evaluate", "what a router is worth, by the outcomes in the log of l2d serve"),
     "log": ("log", "decisions and outcomes of l2d serve, as a table for training"),

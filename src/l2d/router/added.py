@@ -1,62 +1,141 @@
-"""Adds an expert to a simple router, from some rows on which it was asked; what the router knows of the others stays."""
+"""Adds an expert to a simple router, from a few outcomes or none; what the router knows of the others stays."""
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from l2d.core.guard import Guard
+from l2d.core.newcomer import ALIKE, SPREAD, Borrowed, Surprise, borrow_beside
 from l2d.data.arrays import same_name
 from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
+from l2d.networks.estimators.estimator import Estimator, simplest
 from l2d.networks.estimators.network import EstimatorNetwork
+from l2d.networks.estimators.planner import Planner
 from l2d.router.trained import TrainedRouter, has_budget, inputs_of
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, unknown
 
 R = TypeVar("R", bound=TrainedRouter)
-LEAST = 10  # rows, as for every expert of a log
+ENOUGH = 50  # outcomes, from which on an estimate without the other experts is tried too
+FOLDS = 5
+CAUTION = 1.0  # standard errors of its mean chance that a new expert's expected error is raised by
 
 
-def with_expert(router: R, name: str, queries: Sequence[Any] | np.ndarray, errors: Any, price: float | None) -> R:
+@dataclass(frozen=True)
+class NewExpert:
+    """queries: on which it was asked; errors: how wrong it was on each. like: the known expert that it is said to be like. others:
+    the known experts' errors on the same queries, [n, p]."""
+
+    name: str
+    queries: Sequence[Any] | np.ndarray = ()
+    errors: Any = ()
+    price: float | None = None
+    like: str | None = None
+    others: Any = None
+
+
+def with_expert(router: R, new: NewExpert) -> R:
     """See Router.with_expert."""
     method, network, known = router.method, router.network, router.description
-    if not isinstance(method, SimpleRouter) or not isinstance(network, EstimatorNetwork):
-        problem = "this router would have to be trained again; knn, clusters, linear, category_table and mix take another expert"
-        raise ParameterError("name", problem, name)
+    if (
+        not isinstance(method, SimpleRouter)
+        or not isinstance(network, EstimatorNetwork)
+        or isinstance(network.estimator, Planner)
+    ):
+        others = "auto and the simple routers (knn, linear, …) take another expert"
+        raise ParameterError("name", f"this router would have to be trained again; {others}", new.name)
     if has_budget(router):
         problem = "no row says whether the budget would be kept with it; add it to the router without the budget"
-        raise ParameterError("name", problem, name)
-    if same_name(name) in map(same_name, known.experts):  # capitals and spaces do not count
-        raise ParameterError("name", f"is an expert already; there are {', '.join(known.experts)}", name)
+        raise ParameterError("name", problem, new.name)
+    if same_name(new.name) in map(same_name, known.experts):  # capitals and spaces do not count
+        raise ParameterError("name", f"is an expert already; there are {', '.join(known.experts)}", new.name)
     by_row = known.prices is None and network.price_model is not None
-    if price is None and (by_row or any(known.prices or ())):
+    if new.price is None and (by_row or any(known.prices or ())):
         raise ParameterError("price", "missing; the other experts have prices")
-    paid = 0.0 if price is None else router.prices.in_costs(float(read_amounts("price", [[price]])))
-    wrong, n, most = read_amounts("errors", as_array(errors).reshape(-1, 1))[:, 0], len(queries), float(method.most)
-    if len(wrong) != n or n < LEAST:
-        raise ParameterError("errors", f"must be one for each query, at least {LEAST}, not {len(wrong)} for {n}")
-    if float(wrong.max()) > most:
-        raise ParameterError("errors", f"must be at most {most:g}, the largest in training", float(wrong.max()))
-    inputs = inputs_of(router, queries)
+    paid = 0.0 if new.price is None else router.prices.in_costs(float(read_amounts("price", [[new.price]])))
     network, method = copy.deepcopy(network).cpu(), copy.deepcopy(method).cpu()
     with torch.no_grad():
-        try:
-            network.estimator.add_expert(inputs.flatten(1), method.right(wrong[:, None])[:, 0])
-        except ParameterError as error:
-            raise ParameterError("name", error.problem, name) from error
+        caution = add_estimate(router, network, method, new)
         method.add_expert(0.0 if by_row else paid)
         if network.price_model is not None:
             network.price_model.add_expert(paid)
-    prices = None if known.prices is None else (*known.prices, paid)
-    guard = Guard(None, None, known.guard.best, 0.0, None)
-    return replace(
-        router,
-        network=network.to(router.device).eval(),
-        method=method.to(router.device).eval(),
-        description=replace(known, experts=(*known.experts, name), prices=prices, guard=guard),
-        held_out=None,
-        validation=None,
+    before = known.guard
+    offsets = (*(before.offsets or (0.0,) * len(known.experts)), -caution)
+    described = replace(
+        known,
+        experts=(*known.experts, new.name),
+        prices=None if known.prices is None else (*known.prices, paid),
+        guard=Guard(offsets if caution else None, None, before.best, 0.0, None),
     )
+    network, method = network.to(router.device).eval(), method.to(router.device).eval()
+    return replace(router, network=network, method=method, description=described, held_out=None, validation=None)
+
+
+def add_estimate(router: TrainedRouter, network: EstimatorNetwork, method: SimpleRouter, new: NewExpert) -> float:
+    """One more output of the network. Returns how much its expected error is raised, for want of outcomes."""
+    right, p = read_right(method, new.errors, len(new.queries)), len(network.estimator(no_rows(router)).T)
+    inputs = inputs_of(router, new.queries).flatten(1) if len(right) else no_rows(router)
+    known = network.estimator(inputs).double()
+    held_out, names = router.held_out, router.experts[:p]
+    unseen = method.right(held_out.expected.double()) if held_out is not None else known
+    weights = torch.full((p,), 1 / p).double()
+    if new.like is not None:
+        if new.like not in names:
+            raise ParameterError("like", unknown("expert", new.like, names), new.like)
+        weights = torch.eye(p).double()[names.index(new.like)]
+    elif not len(right):
+        raise ParameterError("like", f"missing; without outcomes, say which expert it is like: {', '.join(names)}")
+    centre = (torch.logit(unseen.clamp(0.02, 0.98)) @ weights).mean() if len(unseen) else torch.zeros(()).double()
+    surprise, beside = Surprise(), known
+    if new.others is not None:
+        beside = method.right(read_amounts("others", new.others, (len(right), p)))
+        if held_out is not None:
+            surprise = Surprise.of(method.right(held_out.errors.double()) - unseen)
+    prior = (weights, centre, SPREAD if new.like is None else ALIKE)
+
+    def borrowed(rows: Tensor) -> Borrowed:
+        return borrow_beside(known[rows], right[rows], beside[rows], surprise, prior)
+
+    if not len(network.newcomers) and better_alone(network.estimator, inputs, right, borrowed):
+        network.estimator.add_expert(inputs, right)
+        return 0.0
+    found = borrowed(torch.ones(len(right), dtype=torch.bool))
+    network.newcomers = torch.cat([network.newcomers.reshape(-1, p + 7), found.packed()[None]])
+    rows = unseen if len(unseen) else torch.full((1, p), 0.5).double()
+    return CAUTION * float(found.chances(rows)[1].mean() * (method.most - method.least))
+
+
+def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: Any) -> bool:
+    """True if the router's own estimator, fitted to the new expert's outcomes alone, expects outcomes that were left out better
+    than what is borrowed, by more than a standard error."""
+    if len(right) < ENOUGH:
+        return False
+    alone, lent, fold = torch.zeros_like(right), torch.zeros_like(right), torch.arange(len(right)) % FOLDS
+    for number in range(FOLDS):
+        mine, other = fold == number, copy.deepcopy(estimator)
+        try:
+            other.add_expert(inputs[~mine], right[~mine])
+        except ParameterError:  # this kind cannot
+            return False
+        alone[mine] = other(inputs[mine])[:, -1].to(right)
+        lent[mine] = borrowed(~mine).chances(estimator(inputs[mine]))[0]
+    return simplest({"lent": (lent - right).square(), "alone": (alone - right).square()}) == "alone"
+
+
+def no_rows(router: TrainedRouter) -> Tensor:
+    return torch.zeros(0, *router.description.shape).flatten(1)
+
+
+def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:
+    """How right it was, [n], 0 to 1."""
+    wrong, most = read_amounts("errors", as_array(errors).reshape(-1, 1).astype(float))[:, 0], float(method.most)
+    if len(wrong) != n:
+        raise ParameterError("errors", f"must be one for each query, not {len(wrong)} for {n}")
+    if n and float(wrong.max()) > most:
+        raise ParameterError("errors", f"must be at most {most:g}, the largest in training", float(wrong.max()))
+    return method.right(wrong[:, None])[:, 0]

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from l2d.core.prices import PriceList
-from l2d.router.added import with_expert
+from l2d.router.added import NewExpert, with_expert
 from l2d.router.choices import Choice, make_choices
 from l2d.router.export import export_router
 from l2d.router.plan_tree import plot_plan
@@ -80,6 +80,8 @@ class Router(TrainedRouter):
             if guard.pays:
                 reason = f"{best} is within the budget, and no routing is"
             return f"guard: every query goes to {best}; {reason}"
+        if guard.error is None:
+            return f"guard: the expected error of {self.experts[-1]}, which is new, is raised by one standard error"
         return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
 
     def at(
@@ -124,21 +126,32 @@ class Router(TrainedRouter):
         return self.at(budget=budget, confidence=confidence)
 
     def with_expert(
-        self, name: str, queries: Sequence[Any] | np.ndarray, errors: Any, *, price: float | None = None
+        self,
+        name: str,
+        queries: Sequence[Any] | np.ndarray = (),
+        errors: Any = (),
+        *,
+        price: float | None = None,
+        like: str | None = None,
+        others: Any = None,
     ) -> "Router":
         """Another router that may choose one more expert. What this one knows of the others stays; nothing is trained again.
 
         Args:
             name: Of the new expert.
-            queries: On which it was asked, as for `route`; fifty will do for a start.
+            queries: On which it was asked, as for `route`; none, or twenty for a start.
             errors: How wrong it was on each of them, 0 or 1, or a loss.
             price: Per query, in the unit of the prices in training. May be left out if the others have none.
+            like: A known expert that it resembles; without any query, it must be given.
+            others: The known experts' errors on the same queries, [n, p], if they are known: then fewer queries say as much.
 
         Returns:
-            A router without a guard, since there are no rows to compare the new expert with the others. It takes no other prices
-            and no budget; train with the new rows in the log for these. Methods: knn, clusters, linear, category_table, mix.
+            A router that estimates the new expert by the known ones' estimates and its outcomes; from fifty outcomes on, by its
+            outcomes alone if that is better. Its guard adds one standard error to the new expert's expected error, so that it gets
+            little before its outcomes say more. The router takes no other prices and no budget; train with the new rows for these.
+            Methods: auto, knn, clusters, linear, linear_plugin, category_table, mix.
         """
-        return with_expert(self, name, queries, errors, price)
+        return with_expert(self, NewExpert(name, queries, errors, price, like, others))
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from l2d.core.newcomer import Borrowed
 from l2d.lightning.compiling import Features
-from l2d.networks.estimators.estimator import Estimator, FitRows
+from l2d.networks.estimators.estimator import Estimator, FitRows, resize_buffers
 from l2d.networks.network import KINDS, Network, input_kind
 from l2d.utils.errors import ParameterError
 
@@ -16,11 +18,21 @@ CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit
 
 class EstimatorNetwork(Network):
     """An estimator in a network's place: output k is the logit of the chance that expert k is right. Images are read as rows of
-    pixels."""
+    pixels. newcomers: a row per expert that was added later and borrows from the others (core/newcomer.py)."""
+
+    newcomers: Tensor
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
         self.estimator = estimator
+        self.register_buffer("newcomers", torch.zeros(0))
+        self.register_load_state_dict_pre_hook(self._without_newcomers)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(resize_buffers)  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def _without_newcomers(_: "EstimatorNetwork", state: dict[str, Tensor], prefix: str, *_others: Any) -> None:
+        """Runs of an earlier l2d have none."""
+        state.setdefault(f"{prefix}newcomers", torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
         with torch.no_grad():
@@ -35,4 +47,7 @@ class EstimatorNetwork(Network):
 
     def forward(self, inputs: Tensor, compute: Features | None = None) -> Tensor:  # noqa: ARG002 (there is nothing to compile)
         self.check_inputs(inputs)
-        return self.with_prices(torch.logit(self.estimator(inputs.flatten(1)).clamp(CERTAIN, 1 - CERTAIN)), inputs)
+        chances = self.estimator(inputs.flatten(1))
+        rows = [self.newcomers[place] for place in range(len(self.newcomers))]
+        added = [Borrowed.unpacked(row).chances(chances)[0][:, None].to(chances) for row in rows]
+        return self.with_prices(torch.logit(torch.cat([chances, *added], dim=1).clamp(CERTAIN, 1 - CERTAIN)), inputs)

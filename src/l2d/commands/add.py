@@ -1,0 +1,101 @@
+"""l2d add: a saved router with one more expert, from a few outcomes or none."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l2d.commands.route import user_path
+from l2d.runs.folder import RunFolder
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.own_modules import look_in
+from l2d.utils.user_errors import OneLineParser, answering
+
+if TYPE_CHECKING:  # it imports torch
+    from l2d.data.sheet import Sheet
+
+DESCRIPTION = """A router with one more expert, in a folder of its own. Nothing is trained: its chances are borrowed from the known
+experts' and corrected by its outcomes. Until these say more, its expected error counts with one standard error more."""
+
+EPILOG = """the file has a row per query with the columns that the router was trained on, and correct_NAME (or loss_NAME) of the new
+expert; with those columns of all known experts too, fewer rows say as much. Rows without an outcome of NAME are left out.
+
+examples:
+  l2d add runs/queries/own/table/error/auto/1a2b3c4d/seed=0 --expert mini --file outcomes.csv --price 0.0004 --out routers/mini
+  l2d add runs/queries/own/table/error/auto/1a2b3c4d/seed=0 --expert mini --like small --price 0.0004 --out routers/mini
+  l2d route routers/mini --file queries.csv"""
+
+FLAGS = {"name": "--expert", "errors": "--file", "others": "--file", "queries": "--file"}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="l2d add", description=DESCRIPTION, epilog=EPILOG)
+    add = parser.add_argument
+    add("run", metavar="RUN", type=Path, help="the folder of a finished run, or of a saved router")
+    add("--expert", metavar="NAME", required=True, help="the new expert")
+    add("--file", type=user_path, help="its outcomes, CSV, Parquet or JSONL")
+    add("--like", metavar="KNOWN", help="the known expert that it resembles; needed without --file")
+    add("--price", type=float, help="per query, in the unit of the prices in training")
+    add("--out", metavar="FOLDER", type=user_path, required=True, help="where the new router is written")
+    add("--trust", metavar="MODULE", action="append", default=[], help="build classes of this module too")
+    return parser
+
+
+def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
+    """[n], NaN where the cell is empty; None if there is no column of this expert."""
+    if (column := f"correct_{name}") in sheet.columns:
+        return 1 - sheet.numbers(column, gaps=True)
+    return sheet.numbers(column, gaps=True) if (column := f"loss_{name}") in sheet.columns else None
+
+
+def read_outcomes(file: Path, name: str, experts: Sequence[str], columns: Sequence[str]) -> Mapping[str, Any]:
+    """The queries, the new expert's errors and, where all of them are there, the known experts'. columns: that the router sees."""
+    from l2d.data.sheet import read_sheet
+
+    sheet = read_sheet(file, columns)
+    own = read_errors(sheet, name)
+    if own is None:
+        raise L2DError(f"{file}: no {sheet.column} correct_{name} or loss_{name}; name the new expert's outcomes so")
+    if missing := [column for column in columns if column not in sheet.columns]:
+        raise L2DError(f"{file}: no {sheet.column} {missing[0]}, which the router sees")
+    known = [read_errors(sheet, expert) for expert in experts]
+    kept = np.flatnonzero(~np.isnan(own))
+    cells = {column: sheet.columns[column].to_pylist() for column in columns}
+    queries = [{column: cells[column][i] for column in columns} for i in kept]
+    others = None if any(one is None for one in known) else np.stack([one for one in known if one is not None], axis=1)
+    whole = others is not None and not np.isnan(others[kept]).any()
+    return {"queries": queries, "errors": own[kept], "others": others[kept] if others is not None and whole else None}
+
+
+def main(arguments: list[str]) -> None:
+    with answering():
+        options = make_parser().parse_args(arguments)
+        if options.trust:
+            look_in(str(Path.cwd()))
+        RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
+        from l2d.router.router import Router
+
+        router = Router.load(options.run, trust=options.trust)
+        seen, found = router.description.seen, dict[str, Any]()
+        if options.file is not None:
+            columns = [*seen.features, *filter(None, (seen.text,))]
+            if not columns:
+                raise ParameterError("--file", f"this router sees {router.description.sees}; use Router.with_expert")
+            found = dict(read_outcomes(options.file, options.expert, router.experts, columns))
+            if router.description.kind == "text":
+                found["queries"] = [row[seen.text] for row in found["queries"]]
+        try:
+            more = router.with_expert(options.expert, price=options.price, like=options.like, **found)
+        except ParameterError as error:
+            flag = FLAGS.get(error.parameter, f"--{error.parameter}")
+            raise ParameterError(flag, error.problem, error.value) from error.__cause__
+        more.save(options.out)
+        n = len(found.get("queries", ()))
+        print(
+            f"{options.expert}: {n:,} outcomes; {more.guard_note or 'judged by its own outcomes alone'}",
+            file=sys.stderr,
+        )
+        print(f"written to {options.out}", file=sys.stderr)
