@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2d.config import compose, groups
+from l2d.config import compose
 from l2d.experts.partition import class_owners
 from l2d.utils.errors import L2DError
 
@@ -20,14 +20,6 @@ def test_the_papers_setups(setup: str) -> None:
     assert class_owners(coverage, 10).tolist() == PAPER[setup]
     hundred = [owner for owner in PAPER[setup] for _ in range(10)]
     assert class_owners(coverage, 100).tolist() == hundred
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-def test_every_setup_file_is_covered_and_named() -> None:
-    assert set(groups()["setup"]) == {*PAPER, "own", "llm", "llama", "mixtral"}
-    assert all(compose([f"setup={name}"]).setup.name == name for name in groups()["setup"])
-    assert compose(["setup=own"]).setup.coverage is None
 
 
 @pytest.mark.parametrize(("coverage", "words"), [(None, "missing"), ([0.97, 0.03], "expert 2 .* 10 classes")])

@@ -400,17 +400,6 @@ def test_parts_that_need_the_label_name_its_key(override: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_router_learns_a_table(tiny: Tiny, tmp_path: Path) -> None:
-    path = write(tmp_path, separable(600))
-    overrides = ["dataset=table", f"dataset.path={path}", "dataset.name=mine", "router.width=32"]
-    metrics = train(tiny(*overrides, "recipe.epochs=20", "recipe.batch_size=64", "recipe.optimizer.lr=0.01"))
-    assert metrics["rows"] == {"train": 432, "validation": 48, "test": 120}
-    assert metrics["deferral_loss"] < 0.1 < 0.4 < metrics["baselines"]["best_single"]["deferral_loss"]
-    assert [expert["name"] for expert in metrics["experts"]] == ["a", "b"]
-    assert list((tmp_path / "runs" / "mine" / "own" / "table" / "error" / "mild").iterdir())
-
-
-@pytest.mark.slow
 def test_a_finished_run_notices_another_file_or_none(tiny: Tiny, tmp_path: Path) -> None:
     path = write(tmp_path, separable(100))
     config = tiny("dataset=table", f"dataset.path={path}", "recipe.epochs=1")

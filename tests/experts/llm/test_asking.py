@@ -1,7 +1,5 @@
 """Each model is asked once; its answers are kept, and written to a table if wanted."""
 
-import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +9,8 @@ import numpy as np
 import pytest
 import torch
 from tests.experts.llm.tiny_models import LETTERS, experts, questions, reference
-from tests.running import assembled
 
 from l2d.assembly.make import make
-from l2d.commands.experts import made
 from l2d.config import check, compose
 from l2d.data.arrays import Arrays, Panel
 from l2d.data.sets.table import Table
@@ -210,32 +206,3 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
     columns = ["correct", "answer", "probability_A", "probability_B", "tokens", "seconds"]
     assert lines[0].split(",") == ["id", "prompt", "answer", "subject", *(f"{name}_m" for name in columns)]
     assert lines[-2:] == ["or b,B,law,1,B,0.25,0.75,7,0.5", "1,c,B,art,0,A,0.5,0.5,9,0.25"]
-
-
-@pytest.mark.slow
-def test_the_command_says_how_long_each_took(folders: list[Path], tmp_path: Path) -> None:
-    """A line for each model; the second time they are read, and a third model alone is made."""
-    prompts = questions(80)
-    subjects = ["long" if len(prompt) > 100 else "short" for prompt in prompts]
-    columns = {"prompt": prompts, "subject": subjects, "answer": LETTERS * (len(prompts) // 4)}
-    write_sheet(tmp_path / "q.parquet", columns)
-    others = [f"data_dir={tmp_path}", "progress=false", "validation_fraction=0.2"]
-
-    def lines(*models: Path) -> list[str]:
-        given = ["dataset=mmlu", f"dataset.path={tmp_path / 'q.parquet'}", "dataset.only=null", "router=mlp"]
-        named = ",".join(map(str, models))
-        cfg = compose([*given, f"experts.models=[{named}]", f"runs_dir={tmp_path}", *others])
-        found = [re.fullmatch(r"(.+), in \d+ s: (.+)", line) for line in made(assembled(cfg))]
-        assert all(one and Path(one[2]).is_dir() for one in found)
-        return [one[1] for one in found if one]
-
-    third = tmp_path / "third"
-    shutil.copytree(folders[1], third)
-    (third / "README.txt").write_text("another")
-    others.append(f"experts.table={tmp_path / 't.csv'}")
-    assert lines(*folders) == ["large: made", "small: made"]
-    written = read_sheet(tmp_path / "t.csv", ["prompt"])  # the training rows first
-    expected = ["long" if len(prompt) > 100 else "short" for prompt in written.texts("prompt")]
-    assert written.words("subject") == expected
-    assert expected != subjects
-    assert lines(third, folders[0]) == ["third: made", "large: made earlier (force=true makes them again)"]

@@ -41,12 +41,3 @@ def test_a_damaged_part_is_noticed(
     same(run(Wrapped(model, again.append), parts=tmp_path), whole)
     assert again == [5]
     assert "damaged" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_parts_of_other_questions_are_not_taken(model: Any, tmp_path: Path) -> None:
-    """Another order of lengths, as another tokenizer would give, makes other parts."""
-    tokenizer, prompts = make_tokenizer(), questions(12)
-    run = functools.partial(score_letters, model, tokenizer, letters=LETTERS, batch_size=5, progress=False)
-    run(prompts, parts=tmp_path)
-    same(run(prompts[::-1], parts=tmp_path), run(prompts[::-1]))

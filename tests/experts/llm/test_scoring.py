@@ -252,32 +252,6 @@ def test_seconds_are_an_equal_share_of_the_batchs(model: Any, monkeypatch: pytes
 
 
 @pytest.mark.slow
-@pytest.mark.measured
-@pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("stop", [1, 4])
-def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> None:
-    """23 questions, parts of 5 in batches of 3 and 2, the last of 3; broken off in the batch `stop`, those of whole parts are not asked again."""
-    batches: list[int] = []
-
-    def before(size: int) -> None:
-        if len(batches) == stop:
-            raise KeyboardInterrupt
-        batches.append(size)
-
-    given: Any = {"tokenizer": make_tokenizer(), "letters": LETTERS, "batch_size": 3, "progress": False}
-    run: Any = functools.partial(score_letters, prompts=questions(23), **given)
-    unbroken = run(model)
-    with pytest.raises(KeyboardInterrupt):
-        run(Wrapped(model, before), parts=tmp_path)
-    again: list[int] = []
-    same(run(Wrapped(model, again.append), parts=tmp_path), unbroken)
-    assert len(again) == 9 - 2 * (stop // 2)
-    again.clear()
-    same(run(Wrapped(model, again.append), parts=tmp_path), unbroken)
-    assert not again
-
-
-@pytest.mark.slow
 def test_out_of_memory_means_smaller_batches(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     sizes: list[int] = []
 
