@@ -123,15 +123,6 @@ def test_rows_without_a_fingerprint_are_read_for_every_run(monkeypatch: pytest.M
     assert len(read) == 2
 
 
-@pytest.mark.slow
-def test_an_optimizer_without_a_fused_kernel_does_without() -> None:
-    network = torch.nn.Linear(2, 2)
-    for fused, name, found in ((True, "AdamW", True), (True, "RMSprop", None), (False, "AdamW", False)):
-        recipe = check(compose([f"recipe.fused={fused}", f"recipe.optimizer._target_=torch.optim.{name}"])).recipe
-        defaults = build.make_optimizer(recipe, network)(network.parameters()).defaults
-        assert bool(defaults.get("fused")) is bool(found)
-
-
 def test_the_experts_folder_says_what_they_are_experts_for() -> None:
     cache = build.expert_cache(check(compose(["dataset=svhn", "setup=I", "runs_dir=there"])), renew=False)
     assert (cache.folder, cache.title) == (Path("there/experts"), "svhn-I-synthetic")

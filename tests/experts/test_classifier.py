@@ -19,6 +19,7 @@ from l2d.data.sets.digits import Digits
 from l2d.experts import classifier
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ComputeOptions
+from l2d.lightning.learner import tried
 from l2d.utils.errors import ParameterError
 
 
@@ -91,8 +92,8 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
 def test_the_recipe_says_whether_the_optimizer_is_one_kernel(given: str) -> None:
     """RMSprop has no such kernel and does without."""
     made = experts(f"experts.recipe.{given}")
-    make = Classifiers(Digits().load(Path()), made.network, made.recipe, ComputeOptions())._optimizer()
-    optimizer = make([torch.nn.Parameter(torch.zeros(1))])
+    some = [torch.nn.Parameter(torch.zeros(1))]
+    optimizer = tried(made.recipe.optimizer, made.recipe.fused, some)(some)
     assert bool(optimizer.defaults.get("fused")) is (given == "fused=True")
     assert isinstance(optimizer, torch.optim.RMSprop) is ("RMSprop" in given)
 

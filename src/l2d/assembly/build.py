@@ -12,13 +12,13 @@ from l2d.assembly.assemble import Asking, Division, Splits, assemble
 from l2d.assembly.datamodule import DeferralData
 from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset, make_factory, parameters_of
 from l2d.assembly.module import RouterModule
-from l2d.config import Experiment, Recipe
+from l2d.config import Experiment
 from l2d.config.identity import expert_identity
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Arrays, channel_statistics, content_of
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions
-from l2d.lightning.learner import MakeOptimizer, speed
+from l2d.lightning.learner import speed, tried
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
@@ -153,7 +153,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         network=network,
         method=method,
         aux=aux,
-        optimizer=make_optimizer(recipe, network),
+        optimizer=tried(make_factory(recipe.optimizer), recipe.fused, network.parameters()),
         schedule=recipe.schedule,
         channels_last=fast["channels_last"],
         compile_mode=fast["compile"],
@@ -173,18 +173,6 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.M
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
     network: nn.Module = make(experiment.router, **offered)
     return network
-
-
-def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
-    """A function from parameters to an optimizer. It is tried here: torch checks the arguments only when it is called."""
-    fused = recipe.fused and "fused" in parameters_of(recipe.optimizer, ("fused",))  # some have no such kernel
-    optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
-    try:
-        if parameters := list(network.parameters()):  # a simple router has none
-            optimizer(parameters)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ParameterError(recipe.optimizer.key, str(error), dict(recipe.optimizer.arguments)) from error
-    return optimizer
 
 
 def switched_off(experiment: Experiment) -> str:

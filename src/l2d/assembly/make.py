@@ -57,7 +57,7 @@ def blaming_dataset(experiment: Experiment) -> Iterator[None]:
         raise ParameterError(f"router.reads.{parameter}", error.problem, error.value) from error.__cause__
 
 
-def make_factory(component: Component) -> Callable[..., Any]:
+def make_factory(component: Component) -> "partial[Any]":
     """The class with the component's own arguments, to be called with more."""
     found: Callable[..., Any] = find(component)
     return partial(found, **{name: built(value) for name, value in component.arguments.items()})

@@ -79,10 +79,9 @@ class Prices:
         """The prices of a run, from its resolved config. One price per expert contains no latency."""
         cost = config["cost"]
         latency = 0.0 if listed is not None else cost.get("latency_price", 0.0)
-        scale = cost.get("scale")  # of a cost of the user's own it may be anything
-        return cls(
-            listed, float(scale) if isinstance(scale, int | float) else None, factor, cost.get("error_price"), latency
-        )
+        given = cost.get("scale")  # of a cost of the user's own it may be anything
+        scale = float(given) if isinstance(given, int | float) else None
+        return cls(listed, scale, factor, cost.get("error_price"), latency)
 
     @classmethod
     def shared(cls, configs: Iterable[Mapping[str, Any]]) -> "Prices":

@@ -118,9 +118,7 @@ class LoggedOutcomes(_Strict):
     best_single: OffPolicyValue
     effective_rows: list[float]  # of each expert: (Σ w)² / Σ w², of weights w = 1/propensity
     rare: float | None  # the share of rows on which some propensity is below .02; None: not all are known
-    flip_strength: (
-        float  # of the odds of being asked, by something unseen, that could flip the verdict (1: none is needed)
-    )
+    flip_strength: float  # the least factor on the odds of being asked, by something unseen, that flips the verdict
     explored_deviation: float  # of the gain of one decision, in the log of a server with --explore 0.1
     rows_per_day: float | None  # with an outcome; None: the table has no times
 

@@ -13,8 +13,7 @@ from l2d.utils.parameters import NoiseKind, NonNegative, Positive, PriceNames
 
 
 class PriceList(Cost):
-    """c_k = 1[g_k(x) ≠ y] + scale·β_k. prices: one per expert, in their order or by name; coverage: each expert's share of the
-    classes; or logged: what each cost in a log, on average."""
+    """c_k = 1[g_k(x) ≠ y] + scale·β_k. prices: a list, by name, `coverage`, or `logged`: what each cost in a log, on average."""
 
     scale: float
 

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 EMPTY = ("", "nan")
-NOTHING = (
-    *EMPTY,
-    "na",
-    "n/a",
-    "null",
-    "none",
-    "-",
-)  # in columns of numbers: no cell of words is empty because it says none
+NOTHING = (*EMPTY, "na", "n/a", "null", "none", "-")  # only in columns of numbers: a word may be none
 TEXT = ("string", "large_string")  # types of pyarrow
 TRUTH = {"true": 1.0, "false": 0.0}
 # Only where a number is expected: "no" may also be Norwegian.

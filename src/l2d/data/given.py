@@ -190,13 +190,11 @@ def read_said(values: Any, shape: tuple[int, ...], names: Sequence[str]) -> Said
         if absent := Said.experts_without(answers):
             raise ParameterError("answers", f"{names[absent[0]]} has none; leave this expert out, or give its answers")
     signals = {"confidence": confidence, "length": length}
-    numbers = [
-        read_amounts(
-            key, np.full(shape, np.nan) if part is None else part, shape, gaps=True, signed=key == "confidence"
-        )
-        for key, part in signals.items()
-    ]
-    return Said(answers, *(part.expand(shape).numpy() for part in numbers))
+    nothing, found = np.full(shape, np.nan), list[np.ndarray]()
+    for key, part in signals.items():
+        numbers = read_amounts(key, nothing if part is None else part, shape, gaps=True, signed=key == "confidence")
+        found.append(numbers.expand(shape).numpy())
+    return Said(answers, *found)
 
 
 def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:

@@ -77,10 +77,8 @@ class Sheet:
         import pyarrow.compute as pc
 
         texts = [column for column in columns if str(self.columns[column].type) in TEXT]
-        filled = {
-            name: pc.if_else(pa.array(~missing(self.columns[name], NOTHING)), self.columns[name], None)
-            for name in texts
-        }
+        known = {name: pa.array(~missing(self.columns[name], NOTHING)) for name in texts}
+        filled = {name: pc.if_else(some, self.columns[name], None) for name, some in known.items()}
         return replace(self, columns={**self.columns, **filled})
 
     def numbers(self, column: str, *, gaps: bool = False, plain: float = 1.0) -> np.ndarray:

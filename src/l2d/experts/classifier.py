@@ -1,7 +1,6 @@
 """Training classifiers one after the other on one device, with the router's own loader and training step."""
 
 import inspect
-from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -16,7 +15,7 @@ from l2d.core.out_of_memory import free_memory, more_parts
 from l2d.data.arrays import Arrays, channel_statistics
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
 from l2d.experts.request import ComputeOptions
-from l2d.lightning.learner import Learner, MakeOptimizer, make_trainer, speed
+from l2d.lightning.learner import Learner, make_trainer, speed, tried
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed
@@ -55,7 +54,7 @@ class Classifiers:
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
         classifier = Classifier(
             network=self._network(rows),
-            optimizer=self._optimizer(),
+            optimizer=tried(recipe.optimizer, recipe.fused, [nn.Parameter(torch.zeros(1))]),
             schedule=recipe.schedule,
             channels_last=fast["channels_last"],
             compile_mode=str(fast["compile"]).lower(),
@@ -81,16 +80,6 @@ class Classifiers:
         with bar:
             trainer.fit(classifier, train_dataloaders=batches)
         return trainer, classifier
-
-    def _optimizer(self) -> MakeOptimizer:
-        """Tried on one parameter first: torch checks the arguments only then."""
-        fused = self.recipe.fused and "fused" in inspect.signature(self.recipe.optimizer).parameters
-        make = partial(self.recipe.optimizer, **({"fused": True} if fused else {}))
-        try:
-            make([nn.Parameter(torch.zeros(1))])
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ParameterError("recipe.optimizer", str(error), make.keywords) from error
-        return make
 
     def _trainer(self, precision: str, parts: int, bar: pl.Callback) -> pl.Trainer:
         try:

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 
 class TrainedExperts(Experts):
-    """One classifier per expert of the setup. The experts and the validation split use `seed`, so all seeds of a router share them.
-    fraction: the share of the other classes' training rows that an expert learns from, beside all rows of its own classes.
-    cross_fit: with K >= 2, K classifiers per expert predict the training split, each only rows that it was not trained on.
-    Validation and test rows are always predicted by the classifier that learned from all rows of the expert. network: called with
-    num_outputs, head and, if it has these parameters, the mean and std of its inputs. recipe: how a classifier is trained."""
+    """One classifier per expert of the setup; the keys are explained in conf/experts/trained.yaml. With cross_fit >= 2, that many
+    further classifiers per expert predict the training split, each only rows that it was not trained on. network: called with
+    num_outputs, head and, if it has these parameters, the mean and std of its inputs."""
 
     seed: int | None
 

@@ -1,11 +1,13 @@
 """A network that learns: the step, the schedule, compilation. A subclass defines the loss."""
 
+import inspect
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytorch_lightning as pl
@@ -165,6 +167,18 @@ def make_average(network: nn.Module, decay: float) -> "WarmAverage":
 
     average: WarmAverage = WarmAverage(network, decay=decay).requires_grad_(False)
     return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
+
+
+def tried(factory: "partial[Optimizer]", fused: bool, parameters: Iterable[nn.Parameter]) -> MakeOptimizer:
+    """Makes an optimizer, with the fused kernel if it has one. Tried on these parameters: torch checks arguments only then."""
+    kernel = {"fused": True} if fused and "fused" in inspect.signature(factory).parameters else {}
+    make = partial(factory, **kernel)
+    try:
+        if some := list(parameters):  # a simple router has none
+            make(some)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ParameterError("recipe.optimizer", str(error), factory.keywords) from error
+    return make
 
 
 def is_full(rows: int, first: int, parts: int) -> bool:

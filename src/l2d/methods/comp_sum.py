@@ -31,9 +31,8 @@ def comp_sum_loss(scores: Tensor, rewards: Tensor, rho: Tensor, tau: float = 1.0
 
 
 class CompSum(Method):
-    """Σ_k c̄_k Φ^τ. TDEF: rewards complement, ρ = 1. MILD: rewards sum_others, ρ from the experts' imbalance. rho: a number,
-    one number per expert, or a rule with the keys of conf/method/mild.yaml. tau: of the comp-sum family (Mao, Mohri and Zhong
-    2023), 1 in the paper's experiments; below 1 the loss grows exponentially with the scores."""
+    """Σ_k c̄_k Φ^τ (Mao, Mohri and Zhong 2023). TDEF: rewards complement, ρ = 1. MILD: rewards sum_others, ρ by the rule of
+    conf/method/mild.yaml."""
 
     rho: Tensor
     reward_scale: Tensor

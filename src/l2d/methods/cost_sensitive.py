@@ -85,9 +85,7 @@ class CostSensitive(Method):
 
     pairs=rewards: every k, weighted by its reward, with c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum
     inside the log is MILD (CompSum); the other forms are here. pairs=regret: k is the cheapest expert and c(x, k, k') = c_k' − c_k.
-    The cost-sensitive loss is then the deferral loss minus the oracle's, and m_k counts those k.
-    psi: comp_sum (with tau), hinge, or rho_margin (Φ_ρ of the bounds; it is flat at 1 where another expert scores higher, so
-    gradient descent does not move there). form: max, sum, log_sum.
+    The cost-sensitive loss is then the deferral loss minus the oracle's. psi, form: see conf/method/cost_sensitive.yaml.
 
     The max of hinges with pairs=rewards and one ρ is least at equal scores, unless one expert has more than half of the rewards.
     With sum_others and three or more experts, none has. No posterior: it cannot be recovered from minimisers of hinges or maxima.

@@ -33,11 +33,8 @@ class OneVsAll(Method):
     """σ(f_k) estimates 1 − E[c_k|x]/scale. The scale is the largest training cost, at least 1. With cost=error this is the chance
     that expert k is right: the experts' part of the one-vs-all loss of Verma et al., without a classifier.
 
-    rule: argmax decides for the highest score, so for the least expected cost. threshold: the expert with the least mean training
-    cost if its confidence reaches `threshold`, else the most confident. cascade: the first expert in `order` whose confidence
-    reaches it, else the most confident. order: experts numbered from 1; null: by mean training cost, the best first. mean_costs
-    [p]: those of a log, whose known costs alone would favour experts that were asked easy queries.
-
+    rule: argmax, or threshold and cascade (conf/method). order: experts numbered from 1; null: by mean training cost, the best
+    first. mean_costs [p]: those of a log, whose known costs alone would favour experts that were asked easy queries.
     A real cascade pays for every expert it asks; here one decision is scored, as for all methods. With `sampling` the training
     costs are the resampled ones, whose best expert may differ: give a cascade its `order` then.
     """

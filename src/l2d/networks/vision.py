@@ -14,9 +14,8 @@ from l2d.utils.parameters import EvenWidth
 
 class ResNet18(Network):
     """Raw uint8 images [B, H, W, C] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
-    width: channels of the first stage (64 is the usual ResNet-18), doubled at each of the next three. stem: 3x3 keeps the
-    resolution (small images), 7x7 is ImageNet's (stride 2, then max-pooling). zero_init: start every residual branch at zero, as
-    timm does. mean, std: per channel, in units of the raw pixel values."""
+    width: channels of the first stage, doubled at each of the next three. stem: 3x3 keeps the resolution, 7x7 is ImageNet's.
+    mean, std: per channel, in units of the raw pixel values."""
 
     expects: ClassVar[str] = "images"
     mean: Tensor

@@ -126,11 +126,8 @@ def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
     rows = RoutedRows.of(fitted.method, split, outputs)
     if (plans := plan_outcomes(fitted, split, outputs)) is None:
         return rows
-    costs, spent = plans
-    costs, prices = (
-        torch.cat([split.costs, costs], dim=1),
-        torch.cat([split.prices.expand_as(split.costs), spent], dim=1),
-    )
+    own = (split.costs, split.prices.expand_as(split.costs))
+    costs, prices = (torch.cat(pair, dim=1) for pair in zip(own, plans, strict=True))
     learned = torch.full_like(rows.decisions, costs.shape[1] - 1)
     return replace(rows, decisions=learned, costs=costs, prices=prices, expected_errors=None)
 

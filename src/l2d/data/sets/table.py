@@ -34,17 +34,8 @@ HASHED: dict[Path, tuple[int, ...]] = {}  # the versions of the files that were 
 
 
 class Table(DatasetBase):
-    """Experts are the columns correct_NAME, prediction_NAME and loss_NAME; or the columns in `experts`, which all hold `outcome`.
-    An empty cell there means that the expert was not asked. price_NAME is what an expert costs on each row. A file with a column
-    `expert` and its outcome is a log with a row per answer (long_log.py).
-
-    features, text, image: the columns a router sees. If none is named, it sees every numeric column that has no other role and is
-    no id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test split, the
-    same for every seed, and rows with the same text stay on one side. split_by: a column of times, by which the last
-    `test_fraction` of the rows are the test split. category: a column by which results are broken down; only:
-    the categories to keep. columns: {role: column}, for columns with other names. merge: in a log, lists of names of one expert.
-    confounders: in a log, columns that may have decided who was asked; a router does not see them. agree: when answers agree.
-    """
+    """The keys are explained in conf/dataset/table.yaml. An empty outcome means that the expert was not asked. A file with a column
+    `expert` and its outcome is a log with a row per answer (long_log.py). Rows with the same text stay on one side of a split."""
 
     def __init__(
         self,
@@ -237,9 +228,8 @@ def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
 
     from l2d.core.ridge import fit_crossed, standardised
 
-    rows = torch.arange(
-        len(inputs) if inputs.ndim == 2 and inputs.is_floating_point() else 0
-    )  # no other inputs are used
+    usable = inputs.ndim == 2 and inputs.is_floating_point()
+    rows = torch.arange(len(inputs) if usable else 0)
     mean, std = map(torch.tensor, channel_statistics(inputs, rows) if len(rows) else ([], []))
     return fit_crossed(standardised(inputs, mean, std), amounts)[1].clamp(min=0)
 

@@ -112,9 +112,7 @@ def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
     sheet = sheet.without_nothing(_columns_of_numbers(sheet.names, named))
     if not is_long(sheet.names):
         if named.merge:
-            raise ParameterError(
-                "merge", "is for logs with a row per answer; here, rename or remove columns", named.merge
-            )
+            raise ParameterError("merge", "is for a row per answer; here, rename or remove columns", named.merge)
         return sheet
     of_query = [*named.seen, *named.unseen]
     columns, times = ([column for _, column in pairs] for pairs in (of_query, named.times))
@@ -204,7 +202,8 @@ def note_columns(
     prose = next((name for name in unused if sheet.is_prose(name)), None)
     if prose is not None and not named.texts and named.features is None:
         sheet.note(f"the router does not see {prose}, which looks like text; read it with dataset.text={prose}")
-    others = [
-        name for name in (named.label, named.category) if name is not None and name not in (named.confounders or ())
+    known = [name for name in (named.label, named.category) if name not in (None, *(named.confounders or ()))]
+    return [
+        *filter(None, known),
+        *(name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name)),
     ]
-    return [*others, *(name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name))]

@@ -12,13 +12,7 @@ from l2d.data.arrays import NO_OUTCOME, Seen
 from l2d.data.cells import floats, missing, seconds_of
 from l2d.data.sets.outcomes import Expert, amounts_of
 from l2d.data.sets.said import read_said
-from l2d.data.sets.table_columns import (
-    Named,
-    categories_of,
-    feature_columns,
-    roles_of,
-    with_a_row_per_query,
-)
+from l2d.data.sets.table_columns import Named, categories_of, feature_columns, roles_of, with_a_row_per_query
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed

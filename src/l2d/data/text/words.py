@@ -30,11 +30,10 @@ class Words(Encoder):
         with_it = np.bincount(counts.indices, minlength=counts.shape[1])
         rarity = (np.log((1 + len(texts)) / (1 + with_it)) + 1).astype(np.float32)
         columns = max(1, min(COLUMNS, len(texts) - 1))
-        learned = TruncatedSVD(columns, random_state=0).fit(weighed(counts, rarity)) if len(texts) > 1 else None
-        directions = (
-            np.zeros((1, len(rarity)), np.float32) if learned is None else learned.components_.astype(np.float32)
-        )
-        return self.restored({"rarity": rarity, "directions": directions})
+        directions = np.zeros((1, len(rarity)), np.float32)
+        if len(texts) > 1:
+            directions = TruncatedSVD(columns, random_state=0).fit(weighed(counts, rarity)).components_
+        return self.restored({"rarity": rarity, "directions": directions.astype(np.float32)})
 
     @property
     def state(self) -> dict[str, np.ndarray]:

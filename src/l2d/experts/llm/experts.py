@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 class LLMExperts(Experts):
-    """models: folders, or names on the hub, perhaps with @REVISION. letters: the names of the choices; labels are their
-    indices. chat: ask through the model's chat template, if it has one. dtype: auto is bfloat16 on a GPU and float32 on a CPU.
-    batch_size: questions at a time. table: a .csv or .parquet file for the outcomes of every question, or None. Nothing is random:
-    the seed only draws the validation split."""
+    """The keys are explained in conf/experts/llm.yaml. Nothing is random: the seed only draws the validation split."""
 
     def __init__(
         self,

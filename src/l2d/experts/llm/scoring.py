@@ -101,10 +101,8 @@ def read_part(file: Path, rows: Sequence[int]) -> dict[str, np.ndarray] | None:
     """The arrays of a finished piece, if they are there, undamaged (the format has checksums), and of these rows."""
     if not file.exists():
         return None
-    with (
-        contextlib.suppress(Exception),
-        np.load(file, allow_pickle=False) as arrays,
-    ):  # a damaged file may raise anything
+    # A damaged file may raise anything.
+    with contextlib.suppress(Exception), np.load(file, allow_pickle=False) as arrays:
         found = dict(arrays)
         if np.array_equal(found.pop("rows"), rows):
             return found
