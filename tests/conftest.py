@@ -96,8 +96,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Make the process that runs commands while nothing has been trained in this one. (pytest-xdist's own process has no tests.)"""
+    named = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if named & {"forker", "start", "command"}:
+        from tests.forker import Forker
+
+        FORKERS.append(Forker())
+
+
+FORKERS: list["Forker"] = []
+
+
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
+    for server in FORKERS:
+        server.close()
 
 
 @cache
@@ -136,13 +150,9 @@ def tiny(tmp_path: Path) -> Callable[..., DictConfig]:
     return lambda *overrides: compose([*tiny_for(overrides), f"runs_dir={tmp_path / 'runs'}", *overrides])
 
 
-@pytest.fixture(scope="session")
-def forker() -> Iterator["Forker"]:
-    from tests.forker import Forker
-
-    server = Forker()
-    yield server
-    server.close()
+@pytest.fixture
+def forker() -> "Forker":
+    return FORKERS[0]
 
 
 @pytest.fixture

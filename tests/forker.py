@@ -1,4 +1,4 @@
-"""Commands without their imports: one process imports l2d, and forks a child for every command that a test runs.
+"""Commands without their imports: a copy of the tests' process forks a child for every command that a test runs.
 
 `l2d train` spends seven of its eight seconds on imports. The child is a process like any other: it has its own folder, its own
 output, dies by any signal.
@@ -17,9 +17,10 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import l2d
 from l2d.config import check, compose
@@ -55,23 +56,26 @@ class Child:
 
 
 class Forker:
+    """A copy of this process that has imported everything. Made before any test runs: a process that has trained has threads, which
+    a copy lacks."""
+
     def __init__(self) -> None:
-        self.server = subprocess.Popen(
-            [sys.executable, "-m", "tests.forker"],
-            cwd=ROOT,
-            env=environment(),
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pytest-xdist has a thread that waits for messages
+            self.pid = os.fork()
+        if self.pid == 0:
+            os.close(ours_out)
+            serve(os.fdopen(theirs_in), os.fdopen(theirs_out, "w"))
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.requests, self.answers = os.fdopen(ours_out, "w"), os.fdopen(ours_in)
         self.number = 0
         self.outputs = tempfile.TemporaryDirectory()
 
     def ask(self, request: dict[str, object]) -> dict[str, int | None]:
-        assert self.server.stdin
-        assert self.server.stdout
-        print(json.dumps(request), file=self.server.stdin, flush=True)
-        answer: dict[str, int | None] = json.loads(self.server.stdout.readline())
+        print(json.dumps(request), file=self.requests, flush=True)
+        answer: dict[str, int | None] = json.loads(self.answers.readline())
         return answer
 
     def start(self, arguments: list[str], cwd: Path) -> Child:
@@ -82,19 +86,37 @@ class Forker:
         return Child(self, arguments, pid, out, err)
 
     def close(self) -> None:
-        assert self.server.stdin
-        self.server.stdin.close()
-        self.server.wait(timeout=60)
-        assert self.server.stdout
-        self.server.stdout.close()
+        self.requests.close()
+        os.waitpid(self.pid, 0)
+        self.answers.close()
         self.outputs.cleanup()
 
 
-def serve() -> None:
+def serve(requests: TextIO, answers: TextIO) -> None:
     """One request a line, one answer a line."""
-    import_everything()
+    try:
+        os.setsid()  # Ctrl-C ends the tests, and their end this
+        as_outside_of_tests()
+        import_everything()
+        answer_all(requests, answers)
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
+    os._exit(0)
+
+
+def as_outside_of_tests() -> None:
+    """No coverage, which would be of no use here, and Python's own filters of warnings."""
+    if "coverage" in sys.modules and (measuring := sys.modules["coverage"].Coverage.current()) is not None:
+        measuring.stop()
+    warnings.resetwarnings()
+    for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", kind)
+    os.environ.update(environment())
+
+
+def answer_all(requests: TextIO, answers: TextIO) -> None:
     codes: dict[int, int] = {}
-    for line in sys.stdin:
+    for line in requests:
         request = json.loads(line)
         if "poll" in request:
             pid = request["poll"]
@@ -108,7 +130,7 @@ def serve() -> None:
             if pid == 0:
                 run(request)
             answer = {"pid": pid}
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def import_everything() -> None:
@@ -166,6 +188,3 @@ def run(request: dict[str, Any]) -> None:
         sys.stderr.flush()
         os._exit(code)
 
-
-if __name__ == "__main__":
-    serve()
