@@ -1,8 +1,7 @@
-"""What `method=auto`, the default of tables and logs, is worth, and what it costs. Writes bench/results/auto.csv and the tables
-`auto` of docs/benchmarks.md.
+"""What `method=auto`, the default of tables and logs, is worth, and what it costs. Writes bench/results/auto.csv.
 
-    python bench/auto.py sets --runs-dir RUNS_DIR --mmlu TABLE --routerdc TABLE --zeroeval TABLE
-    python bench/auto.py fair    # tables on which no router can gain; `speed`: beside plain scripts of the same work
+python bench/auto.py sets --runs-dir RUNS_DIR --mmlu TABLE --routerdc TABLE --zeroeval TABLE
+python bench/auto.py fair    # tables on which no router can gain; `speed`: beside plain scripts of the same work
 """
 
 import argparse
@@ -31,7 +30,7 @@ from l2d.training.cross_validation import FOLDS, fold_rows
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import Z
 from provenance import ROOT, about
-from records import DOCS, MADE, Results, Row, markdown, mean_of, parser_of, put
+from records import MADE, Results, Row, markdown, mean_of, parser_of
 from rows import write_texts
 from startup import Case, run
 
@@ -230,7 +229,6 @@ def main() -> None:
     options = parser.parse_args()
     for row in {"sets": lambda: on_sets(options), "fair": fair, "speed": speed}[options.what]():
         RESULTS.add([row])
-    put(DOCS / "benchmarks.md", "auto", table(RESULTS.read()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Public benchmarks of routers between language models: runs on their own splits, into a CSV and docs/benchmarks.md.
+"""Public benchmarks of routers between language models: runs on their own splits, into bench/results/benchmarks.csv.
 
 python bench/benchmarks.py routerdc TABLE RUNS_DIR    # TABLE: what bench/import_benchmark.py routerdc made of RouterDC's files
 python bench/benchmarks.py llmrouter TABLE RUNS_DIR   # TABLE: of LLMRouter's preprocessed files, the same way
@@ -29,7 +29,7 @@ from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
 from provenance import about
-from records import DOCS, Results, Row, grouped, markdown, mean_of, parser_of, put, trained
+from records import Results, Row, grouped, markdown, mean_of, parser_of, trained
 
 RESULTS = Results(
     "benchmarks",
@@ -282,8 +282,6 @@ def main() -> None:
         shown = (*RESULTS.fields[:4], "loss", "gain", "guarded_gain")
         print(" ".join(f"{key}={row[key]}" for key in shown), flush=True)
         RESULTS.add([row])  # at once: the next run may take long
-    for mark, table in tables(RESULTS.read()).items():
-        put(DOCS / "benchmarks.md", mark, table)
 
 
 if __name__ == "__main__":

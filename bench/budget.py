@@ -1,6 +1,6 @@
-"""The estimated spend within a budget beside the true one. Writes bench/results/budget.csv and a table of docs/llm_routing.md.
+"""The estimated spend within a budget beside the true one. Writes bench/results/budget.csv.
 
-    python bench/budget.py     # some 13 minutes on two cores, then rewrites the table
+    python bench/budget.py     # some 13 minutes on two cores
 
 Routers learn from simulated logs (examples/make_log.py), whose true prices are known. They are kept within several budgets, and
 judged on new queries: by the estimate that the router prints and, to compare, by the spend of the folds' routers alone.
@@ -22,7 +22,7 @@ from l2d.router.router import Router
 from l2d.router.trained import decide_inputs, inputs_of
 from l2d.utils.errors import ParameterError
 from provenance import ROOT, about
-from records import DOCS, MADE, Results, Row, parser_of, put, trained
+from records import MADE, Results, Row, parser_of, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 import make_log
@@ -100,7 +100,6 @@ def main() -> None:
     parser_of(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as work:
         POINTS.write(measured(Path(work)))
-    put(DOCS / "llm_routing.md", "budget", table(POINTS.read()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a log tells of each model if something decided both who was asked and how hard the query was. Writes
-bench/results/confounding.csv and a table of docs/llm_routing.md.
+bench/results/confounding.csv.
 
-    python bench/confounding.py     # some minutes on two cores, then rewrites the table
+    python bench/confounding.py     # some minutes on two cores
 
 Logs are SIMULATED, so that the truth is known. A tenant decides how hard the queries are, which their texts do not show. Who is
 asked depends on the tenant, on the text, on both or on neither. Each log is judged in five folds, as `l2d train` does it: with the
@@ -31,7 +31,7 @@ from l2d.data.text.encoders import hashed_words
 from l2d.logs.model import fit_log_model
 from l2d.utils.text import Z
 from provenance import ROOT, about
-from records import DOCS, MADE, Results, Row, grouped, markdown, parser_of, put
+from records import MADE, Results, Row, grouped, markdown, parser_of
 
 sys.path.insert(0, str(ROOT / "examples"))
 from make_table import make_query
@@ -180,7 +180,6 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         found = pool.map(of_a_log, *zip(*((policy, ROWS, seed) for policy, seed in pairs), strict=True))
         RESULTS.write({**row, **made} for rows in found for row in rows)
-    put(DOCS / "llm_routing.md", "confounding", table(RESULTS.read()))
 
 
 if __name__ == "__main__":

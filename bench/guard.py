@@ -1,6 +1,6 @@
-"""Errors of the guard, by simulation with known gains. Writes bench/results/guard.csv and a table of docs/beyond.md.
+"""Errors of the guard, by simulation with known gains. Writes bench/results/guard.csv.
 
-    python bench/guard.py         # simulates (some minutes), then rewrites the table
+    python bench/guard.py         # some minutes
 
 Three simulated experts with prices answer queries of 20 topics. A router estimates their costs with as much noise as gives it the
 wanted gain over the best single expert on a large population. The guard is then fitted to n rows drawn from it, again and again.
@@ -18,7 +18,7 @@ from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, with_offsets
 from provenance import about
-from records import DOCS, MADE, Results, Row, markdown, parser_of, put
+from records import MADE, Results, Row, markdown, parser_of
 
 PEOPLE, DRAWS, TOPICS = 100_000, 300, 20
 GAINS = (-0.03, -0.01, -0.003, 0.003, 0.01, 0.02, 0.04, 0.08)
@@ -110,7 +110,6 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> None:
     parser_of(__doc__).parse_args()
     DRAWN.write(simulated())
-    put(DOCS / "beyond.md", "guard-errs", table(DRAWN.read()))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from l2d.config import check, compose
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from provenance import about
-from records import DOCS, Results, grouped, markdown, parser_of, put, trained
+from records import Results, grouped, markdown, parser_of, trained
 
 BATCHES = (1, 8, 64, 512)
 FIGURES = "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions"
@@ -85,7 +85,6 @@ def main() -> None:
     for row in rows:
         print(" ".join(f"{key}={row[key]}" for key in CALLS.fields[:-3]))
     CALLS.add(rows)
-    put(DOCS / "llm_routing.md", "latency", table(CALLS.read()))
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -1,8 +1,7 @@
-"""Learning from a log: what is left of the gain if only one model was asked per question. Writes bench/results/logs.csv,
-bench/results/coverage.csv and tables of docs/llm_routing.md.
+"""Learning from a log: what is left of the gain if only one model was asked per question. Writes bench/results/logs.csv
+and bench/results/coverage.csv.
 
-    python bench/logs.py OUTCOMES.parquet    # trains and simulates (an hour on two cores), then rewrites the tables
-    python bench/logs.py                     # only rewrites the tables
+    python bench/logs.py OUTCOMES.parquet    # an hour on two cores
 
 Real outcomes of three models on MMLU are masked: a log asks one model per question. Routers learn from what is left, by
 cross-validation; their choices are then judged by all outcomes, which the log does not know.
@@ -27,9 +26,9 @@ from l2d.data.split import Split
 from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
 from provenance import about
-from records import DOCS, MADE, Results, Row, markdown, parser_of, put, trained
+from records import MADE, Results, Row, markdown, parser_of, trained
 
-PAGE, COMMAND = DOCS / "llm_routing.md", "python bench/logs.py OUTCOMES.parquet"
+COMMAND = "python bench/logs.py OUTCOMES.parquet"
 SETUP, PRICES = "llama", (0.3, 0.15, 0.0)
 POLICIES = {"all asked": None, "uniform": (1 / 3, 1 / 3, 1 / 3), "80 % to the best": 0.8}
 METHODS: dict[str, list[str]] = {
@@ -216,20 +215,17 @@ def told(row: Row) -> str:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("outcomes", type=Path, nargs="?")
+    parser.add_argument("outcomes", type=Path)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--work", type=Path, default=Path("runs/logs"))
     parser.add_argument("--only", choices=["gains", "coverage"])
     options = parser.parse_args()
-    if options.outcomes is not None:
-        options.work.mkdir(parents=True, exist_ok=True)
-        questions = Questions(options.outcomes, options.data_dir)
-        if options.only != "gains":
-            COVERAGE.write(coverage(questions))
-        if options.only != "coverage":
-            measure_gains(questions, options.work)
-    put(PAGE, "log gains", gains_table())
-    put(PAGE, "log coverage", coverage_table())
+    options.work.mkdir(parents=True, exist_ok=True)
+    questions = Questions(options.outcomes, options.data_dir)
+    if options.only != "gains":
+        COVERAGE.write(coverage(questions))
+    if options.only != "coverage":
+        measure_gains(questions, options.work)
 
 
 if __name__ == "__main__":

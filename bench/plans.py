@@ -1,5 +1,4 @@
-"""What `method=plan` gains by asking one after another, on answers of language models. Writes bench/results/plans.csv and the
-tables of docs/plans.md.
+"""What `method=plan` gains by asking one after another, on answers of language models. Writes bench/results/plans.csv.
 
     python bench/plans.py pools --runs-dir RUNS_DIR --zeroeval TABLE     # two pools, three sets of folds: 10 minutes on two cores
     python bench/plans.py drawn --runs-dir RUNS_DIR --zeroeval TABLE     # 20 pools drawn at random: 10 minutes
@@ -21,7 +20,7 @@ from l2d.core.guard import paired
 from l2d.data.sheet import Sheet, read_sheet, write_sheet
 from l2d.utils.text import Z
 from provenance import about
-from records import DOCS, MADE, Results, Row, grouped, markdown, parser_of, put, trained
+from records import MADE, Results, Row, grouped, markdown, parser_of, trained
 
 POOLS = {
     "A": "gemini-1.5-flash=0.005 gpt-4o-mini-2024-07-18=0.01 claude-3-5-sonnet-20241022=0.15 o1-mini-2024-09-12=0.15",
@@ -29,12 +28,8 @@ POOLS = {
 }
 ANSWERS, LENGTHS = "answers", "answers, lengths"
 SEEDS, MEAN = (0, 1, 2), "mean"
-DRAWN, SIZE, KNOWN, DEAREST = (
-    20,
-    4,
-    0.99,
-    0.15,
-)  # pools, models in each, the least share of known rows, the highest price
+DRAWN, SIZE = 20, 4  # pools, and models in each
+KNOWN, DEAREST = 0.99, 0.15  # the least share of known rows, the highest price
 SINGLE, AUTO, ONCE, LEARNED, GUARDED, ORACLE = "best single", "auto", "one choice", "plan", "plan, guarded", "oracle"
 SIMPLE = (SINGLE, ONCE, "cascade", "two agree", "majority")
 SHOWN = (SINGLE, AUTO, *SIMPLE[1:], LEARNED, GUARDED, ORACLE)
@@ -174,8 +169,6 @@ def main() -> None:
     options = parser.parse_args()
     for rows in measures[options.what](read_sheet(options.zeroeval), options.runs_dir):
         RESULTS.add(rows)
-    put(DOCS / "plans.md", "plans", pools_table(RESULTS.read()))
-    put(DOCS / "plans.md", "plans-drawn", drawn_table(RESULTS.read()))
 
 
 if __name__ == "__main__":

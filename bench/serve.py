@@ -25,7 +25,7 @@ from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from latency import ROUTERS, prepared
 from provenance import about
-from records import DOCS, Results, Row, markdown, parser_of, put
+from records import Results, Row, markdown, parser_of
 
 FIGURES = "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
 RESULTS = Results("serve", "what router clients", FIGURES)
@@ -256,7 +256,6 @@ def main() -> None:
     for row in rows:
         print(" ".join(f"{key}={value}" for key, value in row.items()))
     RESULTS.add(dict.fromkeys(RESULTS.fields, "") | row | about(COMMAND) for row in rows)
-    put(DOCS / "serving.md", "serve-speed", table(RESULTS.read()))
 
 
 def table(rows: Sequence[Row]) -> str:

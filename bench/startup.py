@@ -3,7 +3,7 @@
 Each case runs in fresh processes, as from a shell, and is compared with `import hydra` and `import torch`. A first process is not
 timed: it fills the file caches and shows whether torch is imported. Folders are temporary; one tiny run is finished in them.
 
-    python bench/startup.py     # all cases, about two minutes on two cores, then rewrites the table of docs/speed.md
+    python bench/startup.py     # all cases, about two minutes on two cores
 """
 
 import argparse
@@ -114,10 +114,9 @@ def main() -> None:
         run(Case("", ("train", *TINY)), Path(name))
         rows = [measured(case, Path(name)) for case in CASES]
     from provenance import about
-    from records import put, read, save
+    from records import save
 
     save(RESULTS, [*rows[0], "commit", "machine", "versions"], [about("") | row for row in rows])
-    put(ROOT / "docs" / "speed.md", "startup", table(read(RESULTS)))
 
 
 if __name__ == "__main__":

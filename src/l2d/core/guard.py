@@ -1,6 +1,6 @@
 """Guard: falls back to the best single expert unless the router is cheaper on rows that it did not see. If costs are estimated from
 a log, it must be cheaper by more than a standard error. The guard adds offsets to the experts' scores if these gain more than two
-standard errors. bench/guard.py and bench/log_guard.py measure how often these rules err."""
+standard errors. bench/guard.py measures how often these rules err."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
