@@ -38,6 +38,33 @@ def method(costs: torch.Tensor = COSTS, **changes: Any) -> CostSensitive:
     return CostSensitive(costs=costs, num_classes=10, decision="argmax", **{**arguments, **changes})
 
 
+# The losses of Cortes et al. 2016 that the last appendix compares ours with.
+
+
+def own(pairs: torch.Tensor) -> torch.Tensor:
+    return torch.eye(pairs.shape[-1], dtype=torch.bool)
+
+
+def struct_svm(costs: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+    """max_{k'≠k} c·max(0, 1 − u), StructSVM (Tsochantaridis et al. 2005; in Cortes et al. 2016): the cost scales the slack."""
+    return max_form(costs, hinge(margins))
+
+
+def max_margin_markov(costs: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+    """max_{k'≠k} max(0, c − u), M3N (Taskar et al. 2003; in Cortes et al. 2016): the cost is the margin."""
+    return (costs - margins).clamp(min=0).masked_fill(own(margins), 0).amax(dim=-1)
+
+
+def crf(costs: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+    """log Σ_k' e^{c − u}, k' = k included with 1 (Gimpel and Smith 2010; in Cortes et al. 2016)."""
+    return (costs - margins).masked_fill(own(margins), 0).logsumexp(dim=-1)
+
+
+def multiplicative_margin(costs: torch.Tensor, margins: torch.Tensor, largest: float) -> torch.Tensor:
+    """min(M, max_{k'≠k} c·max(0, 1 − u)): the multiplicative margin loss of Cortes et al. 2016, M being the largest cost."""
+    return struct_svm(costs, margins).clamp(max=largest)
+
+
 def test_rewards_are_in_units_of_the_largest_cost() -> None:
     torch.testing.assert_close(method(rewards="complement").rewards(COSTS), 1 - COSTS / 1.7, atol=1e-6, rtol=0)
 
@@ -52,14 +79,14 @@ def test_by_hand() -> None:
     costs = torch.tensor([[[9.0, 0.5, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])  # the diagonal is not looked at
     u = pair_margins(scores, rho)
     assert u[0, 0].tolist() == [0, -0.5, 0.5]
-    assert float(max_form(costs, hinge(u))[0, 0]) == 0.75 == float(cs.struct_svm(costs, u)[0, 0])
+    assert float(max_form(costs, hinge(u))[0, 0]) == 0.75 == float(struct_svm(costs, u)[0, 0])
     assert float(sum_form(costs, hinge(u))[0, 0]) == 1.25
     assert float(max_form(costs, cs.unit_margin_loss(u))[0, 0]) == 0.5
-    assert float(cs.max_margin_markov(costs, u)[0, 0]) == 1
-    assert float(cs.crf(costs, u)[0, 0]) == pytest.approx(math.log(1 + math.e + math.exp(0.5)))
+    assert float(max_margin_markov(costs, u)[0, 0]) == 1
+    assert float(crf(costs, u)[0, 0]) == pytest.approx(math.log(1 + math.e + math.exp(0.5)))
     expected = math.log((1 + math.exp(0.5)) ** 0.5 + 1 + math.exp(-0.5))
     assert float(cs.log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(expected)
-    assert float(cs.multiplicative_margin(costs, u, 0.6)[0, 0]) == pytest.approx(0.6)
+    assert float(multiplicative_margin(costs, u, 0.6)[0, 0]) == pytest.approx(0.6)
 
 
 @cases
@@ -71,8 +98,8 @@ def test_against_loops(p: int, seed: int) -> None:
         "sum": sum_form(costs, comp_sum_psi(u, 2.5)),
         "log": cs.log_sum_form(costs, comp_sum_psi(u, 1.0)),
         "margin": max_form(costs, cs.unit_margin_loss(u)),
-        "m3n": cs.max_margin_markov(costs, u),
-        "crf": cs.crf(costs, u),
+        "m3n": max_margin_markov(costs, u),
+        "crf": crf(costs, u),
     }
     f, c = scores.numpy(), costs.numpy()
     for i in range(4):
@@ -174,10 +201,10 @@ def test_against_struct_svm_and_crf(p: int, seed: int) -> None:
     CRF's; with Φ_ρ it is at most the multiplicative margin loss, for any costs."""
     scores, costs, rho = draw(p, seed)
     u = pair_margins(scores, rho)
-    assert torch.equal(max_form(costs, hinge(u)), cs.struct_svm(costs, u))
-    assert (max_form(costs, comp_sum_psi(u, 1.0)) <= cs.crf(costs, u) + 1e-12).all()
+    assert torch.equal(max_form(costs, hinge(u)), struct_svm(costs, u))
+    assert (max_form(costs, comp_sum_psi(u, 1.0)) <= crf(costs, u) + 1e-12).all()
     largest = 3 * float(costs.max())
-    above = cs.multiplicative_margin(3 * costs, u, largest)
+    above = multiplicative_margin(3 * costs, u, largest)
     assert (max_form(3 * costs, cs.unit_margin_loss(u)) <= above + 1e-12).all()
 
 
@@ -196,15 +223,15 @@ def test_where_the_comparison_fails() -> None:
     """
     costs, u = pair(0.5, 0.8)
     assert float(max_form(costs, hinge(u))[0, 0]) == pytest.approx(0.1)
-    assert float(cs.max_margin_markov(costs, u)[0, 0]) == 0
+    assert float(max_margin_markov(costs, u)[0, 0]) == 0
     costs, u = pair(0.5, -1.0)
-    assert float(max_form(costs, hinge(u))[0, 0]) == 1 < float(cs.max_margin_markov(costs, u)[0, 0]) == 1.5
+    assert float(max_form(costs, hinge(u))[0, 0]) == 1 < float(max_margin_markov(costs, u)[0, 0]) == 1.5
     costs, u = pair(2.0, -5.0)
     assert float(max_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(10.0134, abs=1e-4)
-    assert float(cs.crf(costs, u)[0, 0]) == pytest.approx(7.0009, abs=1e-4)
+    assert float(crf(costs, u)[0, 0]) == pytest.approx(7.0009, abs=1e-4)
     costs, u = pair(0.5, 10.0, p=3)
     assert float(cs.log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) > 0.69
-    assert float(cs.crf(costs, u)[0, 0]) < 2e-4
+    assert float(crf(costs, u)[0, 0]) < 2e-4
 
 
 @cases

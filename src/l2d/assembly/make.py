@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from l2d.config import Component, Experiment, Recipe
-from l2d.data.dataset import Dataset, as_dataset
+from l2d.data.dataset import DatasetBase, as_dataset
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -21,7 +21,7 @@ def make(component: Component, **offered: Any) -> Any:
         return factory(**{name: value for name, value in offered.items() if name in taken})
 
 
-def make_dataset(experiment: Experiment) -> Dataset:
+def make_dataset(experiment: Experiment) -> DatasetBase:
     dataset = as_dataset(make(experiment.dataset))
     if dataset.encoder is not None:  # not a key: it would change the name of the run's folder
         dataset.encoder.progress = experiment.settings.progress

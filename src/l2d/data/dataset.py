@@ -48,9 +48,6 @@ class DatasetBase:
         return ()
 
 
-Dataset = DatasetBase
-
-
 class _WithDefaults:
     def __init__(self, own: Any) -> None:
         self._own, self._defaults = own, DatasetBase()
@@ -59,6 +56,6 @@ class _WithDefaults:
         return getattr(self._own if hasattr(self._own, name) else self._defaults, name)
 
 
-def as_dataset(made: Any) -> Dataset:
+def as_dataset(made: Any) -> DatasetBase:
     """A dataset of the user's own may be any object with `load` and `fingerprint`: it gets the defaults of what it lacks."""
-    return cast("Dataset", made if isinstance(made, DatasetBase) else _WithDefaults(made))
+    return cast("DatasetBase", made if isinstance(made, DatasetBase) else _WithDefaults(made))

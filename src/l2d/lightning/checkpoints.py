@@ -23,9 +23,7 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
 
     folder: None writes no file. monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the
     first of equals), so both are written together. stop_after: training stops after this epoch, to be resumed later. patience:
-    training ends after this many epochs without a new best. Not Lightning's
-    ModelCheckpoint: it moves files in from another folder, which is not atomic across filesystems.
-    """
+    training ends after this many epochs without a new best. Lightning's ModelCheckpoint is not atomic across filesystems."""
 
     def __init__(
         self, folder: Path | None, monitor: str | None, stop_after: int | None = None, patience: int | None = None

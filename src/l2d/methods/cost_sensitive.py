@@ -1,5 +1,4 @@
-"""Cost-sensitive margin losses for costs c(x, k, k') (Section 4), their surrogates (appendix "Derivation of Surrogate Losses"), and
-the losses of Cortes et al. 2016 that the last appendix compares them with.
+"""Cost-sensitive margin losses for costs c(x, k, k') (Section 4), and their surrogates (appendix "Derivation of Surrogate Losses").
 
 Costs are [..., p, p]: c(x, k, k') is the cost of choosing k' if k is right. The diagonal counts as 0, whatever it holds.
 """
@@ -54,26 +53,6 @@ def log_sum_form(costs: Tensor, psi: Tensor) -> Tensor:
     """log Σ_{k'≠k} e^{c(x, k, k')·Ψ}, at least the max. [..., p, p], [..., p, p] -> [..., p]. With the logistic Ψ it is the
     appendix's log Σ_{k'≠k} (1 + e^{(f_k' − f_k)/ρ_k})^{c(x, k, k')}. It never falls below log(p − 1)."""
     return (costs * psi).masked_fill(_own(psi), -torch.inf).logsumexp(dim=-1)
-
-
-def struct_svm(costs: Tensor, margins: Tensor) -> Tensor:
-    """max_{k'≠k} c·max(0, 1 − u), StructSVM (Tsochantaridis et al. 2005; in Cortes et al. 2016): the cost scales the slack."""
-    return max_form(costs, hinge(margins))
-
-
-def max_margin_markov(costs: Tensor, margins: Tensor) -> Tensor:
-    """max_{k'≠k} max(0, c − u), M3N (Taskar et al. 2003; in Cortes et al. 2016): the cost is the margin."""
-    return (costs - margins).clamp(min=0).masked_fill(_own(margins), 0).amax(dim=-1)
-
-
-def crf(costs: Tensor, margins: Tensor) -> Tensor:
-    """log Σ_k' e^{c − u}, k' = k included with 1 (Gimpel and Smith 2010; in Cortes et al. 2016)."""
-    return (costs - margins).masked_fill(_own(margins), 0).logsumexp(dim=-1)
-
-
-def multiplicative_margin(costs: Tensor, margins: Tensor, largest: float) -> Tensor:
-    """min(M, max_{k'≠k} c·max(0, 1 − u)): the multiplicative margin loss of Cortes et al. 2016, M being the largest cost."""
-    return struct_svm(costs, margins).clamp(max=largest)
 
 
 def _own(pairs: Tensor) -> Tensor:

@@ -10,11 +10,6 @@ from l2d.methods.method import Method
 from l2d.utils.parameters import NonNegative
 
 
-def log_prior(counts: Tensor) -> Tensor:
-    """log π_k = log(m_k / Σ_j m_j). [p] -> [p]."""
-    return counts.log() - counts.sum().log()
-
-
 def adjusted_cross_entropy(scores: Tensor, target: Tensor, shift: Tensor) -> Tensor:
     """Cross-entropy of f + shift. scores [B, p], target int [B], shift [p] -> [B]."""
     scores = at_least_float32(scores)
@@ -31,7 +26,8 @@ class LogitAdjustment(Method):
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str, tau: NonNegative, post_hoc: bool) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         self.post_hoc = post_hoc
-        self.register_buffer("shift", (tau * log_prior(cheapest_counts(costs))).float())
+        counts = cheapest_counts(costs)
+        self.register_buffer("shift", (tau * (counts.log() - counts.sum().log())).float())  # τ log π
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return adjusted_cross_entropy(outputs, cheapest(costs), 0 * self.shift if self.post_hoc else self.shift)
