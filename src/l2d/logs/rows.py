@@ -9,7 +9,7 @@ import numpy as np
 
 from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
-from l2d.data.sets.long_log import chosen_answers, money_of_answers
+from l2d.data.sets.long_log import chosen_answers, differing, money_of_answers
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.logs.databases import without_password
 from l2d.logs.export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_form
@@ -135,7 +135,7 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     money = next(iter(money_of_answers(sheet)), "price")
     numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
-    whole, sheet = len(sheet), first_answers(sheet, outcome, [*numbers, *words, *seen])
+    whole, sheet = len(sheet), first_answers(sheet, outcome, numbers, [*words, *seen])
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name in numbers:
         most = 1 if name in LIMITED else np.inf
@@ -150,15 +150,18 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     }, whole - len(sheet)
 
 
-def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str]) -> Sheet:
+def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str], inputs: Sequence[str]) -> Sheet:
     """The rows that are the first with their id and expert, or the first of them with an outcome, completed from the others. Those
-    that come again must agree in these columns."""
+    that come again must have the same inputs."""
     if "id" not in sheet.names:
         return sheet
     numbers: dict[tuple[str, str], int] = {}
     keys = zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)
     answer = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
-    sheet, chosen = chosen_answers(sheet, answer, outcome, columns)
+    sheet, chosen = chosen_answers(sheet, answer, outcome, [*columns, *inputs])
+    for column in inputs:
+        differ = differing(sheet, column, chosen[answer])
+        sheet.refuse(column, "differs although id and expert are the same", differ)
     return sheet.take(np.isin(np.arange(len(sheet)), chosen))
 
 

@@ -148,17 +148,32 @@ THRICE: Cells = {key: [*cells, cells[1], cells[1]] for key, cells in LOG.items()
 EMPTY_CELLS: Cells = {**THRICE, "correct": [1, "", 0, 1, 1, "", 0], "price": [*LOG["price"], 0.5, ""]}
 
 
+@pytest.mark.parametrize("column", ["correct", "price"])
+@pytest.mark.parametrize(("time", "first"), [(1.5, False), (9.0, True), ("", True)])
+def test_of_two_calls_the_first_counts(
+    column: str, time: object, first: bool, tmp_path: Path, capsys: Captured
+) -> None:
+    """By the time, if every row has one; else by the place in the file. Row 2 asked at 2.0."""
+    cells = {**AGAIN, column: [*LOG[column], 1], "time": [*LOG["time"], time]}
+    part = {"correct": "errors", "price": "prices"}[column]
+    expected = {"correct": 1, "price": 0.03} if first else {"correct": 0, "price": 1}
+    assert whole(load(write(tmp_path, cells)), part)[1, 0] == expected[column]
+    assert f"1 answer given again with another {column}" in capsys.readouterr().err
+
+
+def test_a_call_without_an_outcome_is_not_the_first(tmp_path: Path) -> None:
+    """Row 7 has the outcome, and the price of row 2."""
+    close(whole(load(write(tmp_path, EMPTY_CELLS)), "prices"), PRICES)
+
+
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({**AGAIN, "correct": [*LOG["correct"], 1]}, "column correct: .* rows: 2, 6, the first is '0'"),
-        ({**AGAIN, "price": [*LOG["price"], 0.5]}, r"column price: .* rows: 2, 6, the first is '0\.03'"),
-        (EMPTY_CELLS, r"column price: .* rows: 6, 7, the first is '0\.5'"),  # row 7 has the price of row 2
         ({**LOG, "usd": [1] * 5}, "columns price, usd: "),
         ({**LOG, "expert": ["big"] * 5, "id": list("abcde")}, ": only one expert, big"),
     ],
 )
-def test_answers_that_disagree(cells: Cells, words: str, tmp_path: Path) -> None:
+def test_two_prices_or_one_expert(cells: Cells, words: str, tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=words):
         load(write(tmp_path, cells))
 

@@ -157,23 +157,36 @@ def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
 
 
 def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> tuple[Sheet, np.ndarray]:
-    """The sheet with completed rows, and the row of each answer, by its number: the first that has an outcome, or else the first.
-    answer: the number of each row's. Rows of one answer must agree in these columns, but for the latency."""
-    rows = np.arange(len(answer))
-    order = np.lexsort((rows, missing(sheet.columns[outcome]), answer))  # the last key comes first
+    """The sheet with completed rows, and the row of each answer, by its number: the first in time that has an outcome, or else the
+    first. answer: the number of each row's. A note counts the answers that came again with something else in these columns: that is
+    a second call, and who asks once gets the first."""
+    order = np.lexsort((_moments(sheet), missing(sheet.columns[outcome]), answer))  # the last key comes first
     chosen = order[np.unique(answer[order], return_index=True)[1]]
     if len(chosen) == len(answer):
         return sheet, chosen
     number = np.unique(answer, return_inverse=True)[1]
     sheet, kept = _completed(sheet, number, columns), chosen[number]
-    for column in [name for name in columns if name != "latency"]:
-        words = sheet.words(column, gaps=True)
-        amounts = [np.nan if column in WORDS else cell_amount(word) for word in words]
-        as_read = [word if np.isnan(value) else cell_word(value) for word, value in zip(words, amounts, strict=True)]
-        cells = np.array(as_read, dtype=object)
-        differ = np.flatnonzero((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
-        sheet.refuse(column, "differs although id and expert are the same", np.isin(rows, [differ, kept[differ]]))
+    differ = {name: differing(sheet, name, kept) for name in columns if name != "latency"}
+    if names := [sheet.in_file(name) for name, rows in differ.items() if rows.any()]:
+        again = len(np.unique(answer[np.logical_or.reduce([*differ.values()])]))
+        sheet.note(f"{counted(again, 'answer')} given again with another {' or '.join(names)}: the first one counts")
     return sheet, chosen
+
+
+def _moments(sheet: Sheet) -> np.ndarray:
+    """The times of the rows; 0, so that the file's order counts, unless every row has one."""
+    probe = replace(sheet, faults={})
+    times = probe.times("time") if "time" in sheet.columns else np.zeros(len(sheet))
+    return np.zeros(len(sheet)) if probe.faults else times
+
+
+def differing(sheet: Sheet, column: str, kept: np.ndarray) -> np.ndarray:
+    """bool [n]: whether neither cell is empty and it is another number or word than in the row `kept` [n]."""
+    words = sheet.words(column, gaps=True)
+    values = [np.nan if column in WORDS else cell_amount(word) for word in words]
+    as_read = [word if np.isnan(value) else cell_word(value) for word, value in zip(words, values, strict=True)]
+    cells = np.array(as_read, dtype=object)
+    return np.asarray((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
 
 
 def _completed(sheet: Sheet, answer: np.ndarray, columns: Sequence[str]) -> Sheet:
