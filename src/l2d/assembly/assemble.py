@@ -109,7 +109,7 @@ def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, a
     panel, seconds = ask(experts, request)
     with under("cost"):
         priced = price(request, panel, cost, validation)
-    known = complete(replace(priced, expert_seconds=seconds), division)
+    known = complete(replace(priced, expert_seconds=seconds), cost, division)
     learned, evidence, held_out = training_costs(known.train, cost, division), None, known.validation
     if division.with_evidence:
         evidence, held_out = take_evidence(learned, held_out, panel.learned)
@@ -160,14 +160,18 @@ def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) 
     )
 
 
-def complete(splits: Splits, division: Division) -> Splits:
+def complete(splits: Splits, cost: Cost, division: Division) -> Splits:
     """Estimate the costs that a log does not know: doubly robust where they judge, and for training as the method needs them. If
     confounders decided who was asked, no method can learn from the log as it is."""
-    train = splits.train
+    train, ungraded = splits.train, None
     if not any(part.costs.isnan().any() for part in (train, splits.validation, splits.test)):
         return splits
+    if cost.by_row and splits.panel.ungraded is not None:
+        inputs, answers = splits.panel.ungraded
+        rows = torch.arange(len(inputs))
+        ungraded = priced_split(cost, None, inputs, rows, answers, torch.full_like(rows, -1))
     with one_thread_if_small(train.source.numel()):
-        model = fit_log_model(train, splits.panel.names)
+        model = fit_log_model(train, splits.panel.names, ungraded)
         validation, test = model.judged(splits.validation), model.judged(splits.test)
     as_it_is = division.from_logs and not splits.panel.confounded
     return replace(

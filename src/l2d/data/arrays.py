@@ -91,7 +91,7 @@ class Panel:
     [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have classes of their own.
     learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. unit: of the prices.
     rows_per_day: that have an outcome; None if rows have no times. confounded: whether columns that a router does not see may have
-    decided who was asked."""
+    decided who was asked. ungraded: inputs and prices of rows without an outcome."""
 
     names: tuple[str, ...]
     train: Answers
@@ -102,6 +102,7 @@ class Panel:
     unit: PriceUnit = UNKNOWN_UNIT
     rows_per_day: float | None = None
     confounded: bool = False
+    ungraded: tuple[Tensor, Answers] | None = None
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,15 @@ class Sheet:
         columns = {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}
         return replace(self, columns=columns, rows=rows)
 
+    def of_columns(self, names: Sequence[str], sheets: "Sequence[Sheet]") -> "Sheet":
+        """These columns, the rows of the sheets one after another."""
+        import pyarrow as pa
+
+        return replace(
+            self,
+            columns={name: pa.concat_arrays([c for s in sheets for c in s.columns[name].chunks]) for name in names},
+        )
+
     @property
     def names(self) -> list[str]:
         return list(self.columns)

@@ -65,8 +65,8 @@ class LogModel:
         return replace(split, costs=doubly_robust(split.costs, logged), prices=prices, logged=logged)
 
 
-def fit_log_model(train: Split, names: Sequence[str]) -> LogModel:
-    """names: of the experts, for the error if one of them was hardly asked."""
+def fit_log_model(train: Split, names: Sequence[str], ungraded: Split | None = None) -> LogModel:
+    """names: of the experts, for the error if one of them was hardly asked. ungraded: rows with nothing but prices."""
     asked = ~train.costs.isnan()
     for name, count in zip(names, asked.sum(dim=0).tolist(), strict=True):
         if count < LEAST_ASKED:
@@ -78,6 +78,10 @@ def fit_log_model(train: Split, names: Sequence[str]) -> LogModel:
     p, by_row = len(names), train.prices.ndim == 2
     coefficients, expected = fit_crossed(points, torch.cat([train.costs, *([train.prices] if by_row else [])], dim=1))
     prices, own_prices = (coefficients[:, p:], expected[:, p:]) if by_row else (None, None)
+    if by_row and ungraded is not None:
+        more = torch.cat([points, points_of(ungraded, mean, std)[0]])
+        prices, own_prices = fit_crossed(more, torch.cat([train.prices, ungraded.prices]))
+        own_prices = own_prices[: len(points)]
     chances, odds = (None, None) if known_chances(train) else fit_chances(points, asked, inputs)
     own = logged_of(train, expected[:, :p], odds)
     return LogModel(mean, std, coefficients[:, :p], prices, chances, own, own_prices)

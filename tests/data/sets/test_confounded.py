@@ -49,6 +49,32 @@ def test_the_router_does_not_see_confounders(tmp_path: Path, capsys: Captured) -
     assert "WARNING" not in capsys.readouterr().err
 
 
+def test_prices_of_answers_without_a_grade_count(tmp_path: Path, capsys: Captured) -> None:
+    """Every third answer has no grade and costs 4 instead of 1. Rows are judged with a grade; the expected price is 2. A row
+    without the input, and rows of a later time, do not count."""
+    graded = [k % 3 > 0 for k in range(300)]
+    cells = log(price=[1.0 if one else 4.0 for one in graded])
+    cells["correct"] = [cell if one else None for cell, one in zip(cells["correct"], graded, strict=True)]
+    cells["length"][0] = None
+    path = write(tmp_path, cells, "log.parquet")
+    panel = panel_of(load(path, features=["length"], confounders=["tenant"]))
+    assert panel.ungraded is not None
+    inputs, answers = panel.ungraded
+    assert inputs[:, 0].tolist() == pytest.approx(cells["length"][3::3])
+    assert answers.prices is not None
+    assert answers.confounders is not None
+    assert panel.train.confounders is not None
+    assert (answers.prices.nansum(dim=1) == 4).all()
+    assert answers.confounders[:, 0].tolist() == [tenant == "bank" for tenant in cells["tenant"][3::3]]
+    assert len(panel.train.errors) == len(panel.train.confounders) < 200
+    assert "99 rows of these have a price" in capsys.readouterr().err
+    keys = [f"dataset.path={path}", "dataset.features=[length]", "cost=columns", "evaluation=holdout"]
+    found = assembled(compose(["dataset=table", "method=linear", f"runs_dir={tmp_path}", *keys])).price_weights
+    assert found is not None
+    assert found[-1].tolist() == pytest.approx([2, 2], abs=0.4)
+    assert panel_of(load(path, features=["length"], split_by="time")).ungraded is None
+
+
 def test_an_unused_column_that_tells_who_was_asked_is_named(tmp_path: Path, capsys: Captured) -> None:
     """tenant, not day; among rows of its own tenant some .82 asked the same expert. Not if propensities are given."""
     load(write(tmp_path, log()), features=["length"])

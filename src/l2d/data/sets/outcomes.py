@@ -159,14 +159,11 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     for expert, column in zip(experts, errors.T, strict=True):
         if np.isnan(column).all():
             sheet.fault(expert.column, f"{expert.name} has no outcome; leave it out (dataset.experts)")
-    found: dict[str, np.ndarray] = {"errors": errors}
-    for key, prefixes in BESIDE.items():
-        columns = _columns_beside(sheet, experts, prefixes)
-        amounts = [cell_amounts(sheet, column, prefixes[0]) for column in columns.values()]
-        found |= {key: np.stack(amounts, axis=1)} if amounts else {}
-        for name, column, values in zip(columns, columns.values(), amounts, strict=True):
-            if prefixes == MONEY and np.isnan(values).all():
-                sheet.fault(column, f"no price of {name}; give some, or leave it out (dataset.experts)")
+    found = {"errors": errors, **amounts_beside(sheet, experts)}
+    for expert, values in zip(experts, found["prices"].T if "prices" in found else (), strict="prices" in found):
+        if np.isnan(values).all():
+            column = money_columns(sheet, experts)[expert.name]
+            sheet.fault(column, f"no price of {expert.name}; give some, or leave it out (dataset.experts)")
     asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
         del found["propensities"]
@@ -174,6 +171,13 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
             why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
             sheet.note(f"propensities are estimated anew: {why}; fill them in to use yours")
     return found
+
+
+def amounts_beside(sheet: Sheet, experts: list[Expert]) -> dict[str, np.ndarray]:
+    """Prices, latencies and propensities, float64 [n, p], if the sheet has them."""
+    columns = {key: _columns_beside(sheet, experts, prefixes).values() for key, prefixes in BESIDE.items()}
+    cells = {key: [cell_amounts(sheet, name, BESIDE[key][0]) for name in names] for key, names in columns.items()}
+    return {key: np.stack(amounts, axis=1) for key, amounts in cells.items() if amounts}
 
 
 def cell_amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:

@@ -135,8 +135,10 @@ class Table(DatasetBase):
         with under("encoder"):  # a table with text has one
             if self.encoder is not None and texts is not None:
                 self.encoder = self.encoder.fitted([texts[row] for row in train.tolist()])
-            inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
-        panel = _panel(read, inputs, named, self.agreement)
+            embed = lambda texts: self.encoder.encode(texts, data_dir)  # type: ignore[union-attr]  # noqa: E731
+            inputs = sheet_inputs(sheet, seen, size, embed)
+            priced = None if read.priced is None else sheet_inputs(read.priced[0], seen, size, embed)
+        panel = _panel(read, inputs, priced, named, self.agreement)
         if panel is not None and named.split_by is not None:
             _note_drift(sheet, panel.train.errors, train, test, experts)
         unused = note_columns(sheet, experts, named, read.roles, list(seen.features))
@@ -190,8 +192,9 @@ def _words(given: Any) -> Any:
     return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
 
 
-def _panel(read: TableRows, inputs: Tensor, named: Named, agreement: Agreement) -> Panel | None:
-    """All rows as training rows. Where a price or a latency of an answer is empty, it has the one that a regression expects."""
+def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named, agreement: Agreement) -> Panel | None:
+    """All rows as training rows. Where a price or a latency of an answer is empty, it has the one that a regression expects.
+    priced: inputs of the rows that have only a price."""
     import torch
 
     if read.amounts is None:
@@ -205,8 +208,11 @@ def _panel(read: TableRows, inputs: Tensor, named: Named, agreement: Agreement) 
             parts[key] = torch.where(asked & parts[key].isnan(), _expected(inputs, parts[key]), parts[key])
     # A few features beside a text are among the confounders: hundreds of numbers of the text would drown them.
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
+    more = {} if read.priced is None else {key: torch.from_numpy(values) for key, values in read.priced[1].items()}
     if deciding and not asked.all():
-        parts["confounders"] = encoded(sheet, deciding)
+        sheets = [sheet] if read.priced is None else [sheet, read.priced[0]]
+        confounders = encoded(sheet.of_columns(deciding, sheets), deciding)
+        parts["confounders"], more["confounders"] = confounders[: len(sheet)], confounders[len(sheet) :]
     rows = None if sheet.rows is None else (sheet.rows + 1).tolist()
     replies = None if read.said is None else read.said.replies(asked.numpy(), agreement, rows)
     answers = Answers(**parts, replies=replies)
@@ -219,7 +225,11 @@ def _panel(read: TableRows, inputs: Tensor, named: Named, agreement: Agreement) 
             sheet.note(problem)
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     names, told = tuple(expert.name for expert in experts), bool(named.confounders)
-    return Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
+    whole = Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
+    if priced is None:
+        return whole
+    known = {key: more.get(key) for key in ("prices", "latencies", "confounders")}
+    return replace(whole, ungraded=(priced, Answers(torch.full_like(more["prices"], torch.nan), **known)))
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:

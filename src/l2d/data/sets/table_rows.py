@@ -10,19 +10,21 @@ import numpy as np
 from l2d.data.agreement import Said
 from l2d.data.arrays import NO_OUTCOME, Seen
 from l2d.data.cells import floats, missing, seconds_of
-from l2d.data.sets.outcomes import Expert, amounts_of
+from l2d.data.sets.outcomes import Expert, amounts_beside, amounts_of, money_columns
 from l2d.data.sets.said import read_said
 from l2d.data.sets.table_columns import Named, categories_of, feature_columns, roles_of, with_a_row_per_query
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
 
+MOST = 20_000  # rows without an outcome of which prices are learned
+
 
 @dataclass(frozen=True)
 class TableRows:
     """A table as it was read. roles: of columns that a router must not see. words: the labels. amounts: the parts of Answers, if
-    there are experts. said: None if the table has no answers. some_left_out: whether rows without an outcome were. rows_per_day:
-    None if there are no times."""
+    there are experts. said: None if the table has no answers. some_left_out: whether rows without an outcome were. priced: those of
+    them that have a price, and their amounts. rows_per_day: None if there are no times."""
 
     sheet: Sheet
     experts: list[Expert]
@@ -33,6 +35,7 @@ class TableRows:
     amounts: dict[str, np.ndarray] | None
     said: Said | None
     some_left_out: bool
+    priced: tuple[Sheet, dict[str, np.ndarray]] | None
     rows_per_day: float | None
 
 
@@ -41,9 +44,9 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     days = _days(sheet, named.split_by or "time")  # before a log loses its times
     sheet = with_a_row_per_query(sheet, named)
     experts = find_experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
-    whole = _kept_rows(sheet, named)
+    whole = _with_text(_kept_rows(sheet, named), named.text)
     asked = _asked_rows(whole, experts, named.experts is not None)
-    sheet = _with_text(asked, named.text)
+    sheet = whole if asked.all() else whole.take(asked)
     roles = roles_of(sheet, named, experts)
     features = feature_columns(sheet, named, roles)
     seen = Seen(tuple(features), named.text, named.image, categories=categories_of(sheet, features))
@@ -58,7 +61,11 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     if named.split_by is not None:
         sheet.times(named.split_by)
     rate = len(sheet) / days if days else None
-    return TableRows(sheet, experts, roles, seen, words, texts, amounts, said, len(asked) < len(whole), rate)
+    lacking = not asked.all()
+    apart = named.split_by is None and named.split is None  # else these rows may be of the test's time
+    more = _priced_rows(whole.take(~asked), experts, seen) if lacking and apart else None
+    priced = None if more is None else (more, amounts_beside(more, experts))
+    return TableRows(sheet, experts, roles, seen, words, texts, amounts, said, lacking, priced, rate)
 
 
 def _days(sheet: Sheet, column: str) -> float | None:
@@ -85,18 +92,32 @@ def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
     return sheet.take(np.array([category in named.only for category in found]))
 
 
-def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
-    """Without the rows on which no expert was asked. chosen: whether the user chose the experts, so others may have been."""
-    if not experts:
-        return sheet
-    asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
-    if asked.all():
-        return sheet
+def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> np.ndarray:
+    """bool [n]: the rows with an outcome. chosen: whether the user chose the experts, so others may have been asked."""
+    asked = np.ones(len(sheet), dtype=bool)
+    if experts:
+        asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
     if not asked.any():
         raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
-    lacking = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
-    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {lacking}")
-    return sheet.take(asked)
+    if not asked.all():
+        lacking = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
+        sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {lacking}")
+    return asked
+
+
+def _priced_rows(sheet: Sheet, experts: list[Expert], seen: Seen) -> Sheet | None:
+    """The rows with a price and all inputs, at most MOST of them; None if there are none. sheet: the rows without an outcome."""
+    money = [sheet.columns[column] for column in money_columns(sheet, experts).values()]
+    if not money or seen.image is not None:
+        return None
+    found = ~np.logical_and.reduce([missing(cells) for cells in money])
+    for name in seen.features:
+        cells = sheet.columns[name]
+        found &= ~(missing(cells) if name in seen.categories else np.isnan(floats(cells)))
+    if not found.any():
+        return None
+    sheet.note(f"{counted(int(found.sum()), 'row')} of these have a price, which counts for the expected prices")
+    return sheet.take(found & (found.cumsum() % -(-found.sum() // MOST) == 0))
 
 
 def _with_text(sheet: Sheet, text: str | None) -> Sheet:
