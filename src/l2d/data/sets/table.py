@@ -228,8 +228,8 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     whole = Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
     if priced is None:
         return whole
-    known = {key: more.get(key) for key in ("prices", "latencies", "confounders")}
-    return replace(whole, ungraded=(priced, Answers(torch.full_like(more["prices"], torch.nan), **known)))
+    known = Answers(torch.full_like(more["prices"], torch.nan), prices=more["prices"], latencies=more.get("latencies"))
+    return replace(whole, ungraded=(priced, replace(known, confounders=more.get("confounders"))))
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
