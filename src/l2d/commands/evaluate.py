@@ -71,7 +71,8 @@ def main(arguments: Sequence[str]) -> None:
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
         tell_how_it_decides(router)
         found = log_value(router, rows, own_prices=own)
-        budget = None if router.operating_point is None else router.operating_point.budget  # a saved router has its own
+        point = router.operating_point
+        budget = None if point is None or point.max_error is not None else point.budget  # a saved router has its own
         unknown = [f"not known: {listed(found.unknown)}, hardly asked in these rows"] if found.unknown else []
         said = [*unknown, *price_notes(found, router.prices, budget), verdict(found, router.prices)]
         policies = (found.router, found.ran, *found.singles)

@@ -78,6 +78,9 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
     budget = """keep the mean price per query within this, in the unit of --prices: prices are multiplied by the least factor that
         does so (methods as for --prices)"""
     add("--budget", type=float, help=budget)
+    error = """the cheapest decisions whose true error is at most this, with --confidence (default 0.95) over the draw of the rows that
+        the router did not see; for queries like these, without the guard"""
+    add("--max-error", type=float, help=error)
     chance = "within a budget: the chance that it is kept, such as 0.95 (default: about 0.5, where the budget binds)"
     add("--confidence", type=float, help=chance)
     raw = "decide without the guard, which may shift scores or send every query to one expert; not with a budget"
@@ -141,9 +144,10 @@ def load_router(options: argparse.Namespace) -> "Router":
     from l2d.router.router import Router
 
     router = Router.load(options.run, raw=options.raw, trust=options.trust)
-    if any(given is not None for given in (options.prices, options.budget, options.confidence)):
+    asked = {name: getattr(options, name, None) for name in ("budget", "confidence", "max_error")}
+    if any(given is not None for given in (options.prices, *asked.values())):
         with given_as_flags():
-            router = router.at(options.prices, budget=options.budget, confidence=options.confidence)
+            router = router.at(options.prices, **asked)
     return router
 
 

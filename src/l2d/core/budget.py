@@ -34,7 +34,8 @@ class OperatingPoint:
     overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
     its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
     crossed: whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed. allowed:
-    the experts, counted from 0, that are within the budget alone. confidence: as it was asked for. unit: prints the amounts.
+    the experts, counted from 0, that are within the budget alone. confidence: as it was asked for. max_error: that is kept instead
+    of a budget (core/risk.py), which is then the expected spend. unit: prints the amounts.
     """
 
     budget: float
@@ -49,6 +50,7 @@ class OperatingPoint:
     crossed: bool = False
     allowed: tuple[int, ...] = ()
     confidence: float | None = None
+    max_error: float | None = None
     unit: Prices = field(default=ERRORS, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,6 +67,12 @@ class OperatingPoint:
 
     def __str__(self) -> str:
         spend, low, high = map(self.unit.short, (self.spend, *self.spend_interval))
+        if self.max_error is not None:
+            return (
+                f"error of at most {self.max_error:g}, kept with confidence {self.confidence:g}: prices are multiplied by"
+                f" {self.factor:.4g}; expected spend {spend} (95 % interval {low} to {high}); error rate {self.error:.4f}"
+                f" ({self.rows:,} rows that the router did not see)"
+            )
         what = " for money and latency" if self.unit.has_latency else ""
         deployed = self.guard.constant is None
         factor = f"prices are multiplied by {self.factor:.4g}" if deployed else "everything goes to one expert"

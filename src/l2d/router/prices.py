@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from l2d.core.budget import OperatingPoint, keep_within
+from l2d.core.guard import HeldOut
 from l2d.core.prices import PriceList, prices_in_order
+from l2d.core.risk import keep_error
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
 from l2d.networks.estimators.planner import planner_of
@@ -20,8 +22,12 @@ from l2d.utils.errors import ParameterError
 R = TypeVar("R", bound=TrainedRouter)
 
 
-def repriced(router: R, given: PriceList | None, budget: float | None, confidence: float | None) -> R:
+def repriced(
+    router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None = None
+) -> R:
     """See Router.at."""
+    if max_error is not None:
+        return promised(router, given, max_error, confidence, budget)
     if budget is None and has_budget(router) and (given is not None or confidence is not None):
         budget, confidence = own_budget(router, given, confidence)
     if budget is None and confidence is not None:
@@ -36,12 +42,7 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
     known = None if router.prices.listed is None else in_float32(router.prices.listed)
     listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))
     method = method_at(router.method, listed, 1.0, asked)
-    held_out = router.held_out
-    if held_out is None:
-        problem = "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
-        raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
-    if not knows_prices(router):
-        raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
+    held_out = rows_of(router, asked)
     if given is None and not router.prices.counted:
         raise ParameterError("budget", "this router counts no prices; give prices too", budget)
     guard, factor, point = router.description.guard, 1.0, None
@@ -57,12 +58,42 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
     return replace(router, method=method, description=described, validation=None, operating_point=point)
 
 
+def rows_of(router: TrainedRouter, asked: str) -> HeldOut:
+    """The rows to judge on. asked: the parameter that needs them."""
+    if router.held_out is None:
+        problem = "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
+        raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
+    if not knows_prices(router):
+        raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
+    return router.held_out
+
+
+def promised(router: R, given: PriceList | None, max_error: float, confidence: float | None, budget: float | None) -> R:
+    """The cheapest router whose error is at most max_error."""
+    if budget is not None or router.raw or planner_of(router.network) is not None:
+        clash = "a budget" if budget is not None else "raw" if router.raw else "method=plan"
+        raise ParameterError("max_error", f"cannot be combined with {clash}", max_error)
+    listed = router.prices.listed if given is None else tuple(router.prices.listed_from(given, router.experts))
+    listed = None if listed is None else in_float32(listed)
+    method_at(router.method, listed, 1.0, "max_error")
+    held_out = rows_of(router, "max_error")
+    prices = router.prices if listed is None else router.prices.with_list(listed)
+    point = keep_error(held_out, prices, max_error, 0.95 if confidence is None else confidence)
+    method = method_at(router.method, listed, point.factor, "max_error")
+    described = replace(router.description, prices=listed, guard=point.guard, factor=point.factor)
+    return replace(router, method=method, description=described, validation=None, operating_point=point)
+
+
 def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float | None) -> tuple[float, float | None]:
     """The budget that the router keeps, and its confidence, unless another one is given. given: the prices to keep it at."""
     point: OperatingPoint | None = router.operating_point
     if point is None:
         problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
         raise ParameterError("budget", problem)
+    if point.max_error is not None:
+        raise ParameterError(
+            "max_error", f"this router keeps an error of {point.max_error:g}; give max_error or a budget too"
+        )
     if given is not None and point.unit.has_latency:
         raise ParameterError("prices", "the budget contains latency, these prices do not; give a budget too")
     return point.budget, point.confidence if confidence is None else confidence

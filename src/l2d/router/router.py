@@ -90,6 +90,7 @@ class Router(TrainedRouter):
         *,
         budget: float | None = None,
         confidence: float | None = None,
+        max_error: float | None = None,
         raw: bool | None = None,
     ) -> "Router":
         """Another router, which decides by other prices, within a budget or without the guard. It shares this one's network.
@@ -103,14 +104,16 @@ class Router(TrainedRouter):
                 is within the budget too. Default: the one that the router keeps, if it keeps one.
             confidence: With 0.95, the chance of overspending is at most 5 %. Default: about one half, where the budget binds. The
                 confidence of the router's own budget stays only as long as that budget does.
+            max_error: The cheapest decisions whose true error is at most this, with the confidence (default: 0.95) over the draw of
+                the rows that the router did not see, for queries like them. There is no guard then, and no budget.
             raw: True decides without the guard, False with it again. Default: as this router does.
 
         Returns:
             A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs.
         """
         router = self if raw is None else replace(self, raw=raw)
-        only_raw = raw is not None and prices is None and budget is None and confidence is None
-        return router if only_raw else repriced(router, prices, budget, confidence)
+        only_raw = raw is not None and all(one is None for one in (prices, budget, confidence, max_error))
+        return router if only_raw else repriced(router, prices, budget, confidence, max_error)
 
     def begin(self, query: Any, *, cap: float | None = None) -> Step:
         """The first step of one query, for a loop of your own: whom to ask and, after each answer, whether to ask another.

@@ -1,0 +1,121 @@
+"""Keeps the error rate below a level: the cheapest of a fixed sequence of factors on the prices whose true error is at most the
+level, with a given confidence over the draw of the rows (learn then test, by fixed-sequence testing)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from l2d.core.budget import OperatingPoint, PricedRows, priced_rows
+from l2d.core.costs import paid
+from l2d.core.guard import Guard, HeldOut, paired
+from l2d.core.prices import Prices
+from l2d.utils.errors import ParameterError
+from l2d.utils.text import Z
+
+STEPS, MOST = 200, 4.0  # factors that are tried: up to where the experts' prices differ by this many errors
+
+
+def p_value(errors: Tensor, level: float) -> float:
+    """Of the hypothesis that the mean error is above the level, [n] in [0, 1]: the exact binomial tail of errors that are 0 or 1,
+    Hoeffding and Bentkus's bound of others."""
+    from scipy.special import bdtr
+
+    n, mean = len(errors), float(errors.double().mean())
+    if bool(((errors == 0) | (errors == 1)).all()):
+        return float(bdtr(round(mean * n), n, level))
+    below = min(mean, level)
+    distance = sum(a * math.log(a / b) for a, b in ((below, level), (1 - below, 1 - level)) if a > 0)
+    return min(1.0, math.exp(-n * distance), math.e * float(bdtr(math.ceil(mean * n), n, level)))
+
+
+def least_level(errors: Tensor, confidence: float) -> float:
+    """The least level that the mean error is below at this confidence; for errors that are 0 or 1, Clopper and Pearson's bound."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if p_value(errors, middle) <= 1 - confidence else (middle, high)
+    return high
+
+
+def rows_needed(mean: float, level: float, confidence: float) -> int | None:
+    """The least number of rows that could show it at this mean error of 0 or 1; None if it is not below the level."""
+    from scipy.special import bdtr
+
+    def shown(n: int) -> bool:
+        return bool(bdtr(math.ceil(mean * n), n, level) <= 1 - confidence)
+
+    if mean >= level:
+        return None
+    high = 1
+    while not shown(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        low, high = (low, middle) if shown(middle := (low + high) // 2) else (middle, high)
+    return high
+
+
+def last_kept(errors: Tensor, level: float, confidence: float) -> int | None:
+    """The last point of the sequence before the first whose error cannot be shown to be at most the level; None if there is none.
+    errors [points, n]. The chance that the true error of the point is above the level is at most 1 − confidence."""
+    kept = None
+    for place, one in enumerate(errors):
+        if p_value(one, level) > 1 - confidence:
+            break
+        kept = place
+    return kept
+
+
+def factors_by_spread(prices: Tensor) -> Tensor:
+    """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the rows that are tested.
+    prices: mean of each expert [p]."""
+    spread = float(prices.max() - prices.min())
+    none = torch.zeros(1, dtype=torch.float64)
+    steps = torch.logspace(-3, math.log10(MOST), STEPS, dtype=torch.float64)
+    return torch.cat([none, steps / spread]) if spread > 0 else none
+
+
+def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: float) -> OperatingPoint:
+    """The dearest of the factors in sequence that keeps the error. prices: as for `keep_within`."""
+    if not 0 < max_error < 1:
+        raise ParameterError("max_error", "must be above 0 and below 1", max_error)
+    if not 0.5 <= confidence < 1:
+        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
+    rows = priced_rows(held_out, None if prices.listed is None else torch.tensor(prices.listed))[0]
+    errors = held_out.errors.double()
+    if rows is None or not ((errors >= 0) & (errors <= 1)).all():
+        problem = "needs rows whose errors are all known and between 0 and 1; a log, or losses, have none"
+        raise ParameterError("max_error", problem, max_error)
+    means = held_out.mean_prices if prices.listed is None else torch.tensor(prices.listed)
+    assert means is not None  # prices are expected per row
+    factors = factors_by_spread(means.double())
+    decisions = rows.decide(factors)
+    made = torch.stack([paid(errors, one) for one in decisions])
+    place = last_kept(made, max_error, confidence)
+    if place is None:
+        least = least_level(made[0], confidence)
+        needed = rows_needed(float(made[0].mean()), max_error, confidence)
+        more = "" if needed is None else f" (about {needed:,} rows would show it)"
+        told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
+        problem = f"cannot be kept with confidence {confidence:g} by {len(errors):,} rows{more}; {told}"
+        raise ParameterError("max_error", problem, max_error)
+    return point_at(held_out, rows, float(factors[place]), decisions[place], prices, (max_error, confidence))
+
+
+def point_at(
+    held_out: HeldOut, rows: PricedRows, factor: float, decisions: Tensor, prices: Prices, asked: tuple[float, float]
+) -> OperatingPoint:
+    """What is expected at this factor. asked: the error and the confidence."""
+    (spend, spread), (error, error_se) = paired(paid(rows.prices, decisions)), paired(paid(held_out.errors, decisions))
+    best = int((held_out.mean_errors.double() + rows.prices.mean(dim=0)).argmin())
+    mean, *ends = (prices.amount(spend + side * Z * (spread or 0.0)) for side in (0, -1, 1))
+    crossed = held_out.learned is not None or held_out.deployed is not None
+    guard = Guard(None, None, best, 0.0, None)
+    return OperatingPoint(
+        *(mean, factor, mean, (ends[0], ends[1]), 0.5, error, error_se or 0.0, guard, len(decisions), crossed),
+        allowed=tuple(range(rows.prices.shape[1])),
+        confidence=asked[1],
+        max_error=asked[0],
+        unit=prices,
+    )

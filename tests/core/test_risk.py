@@ -1,0 +1,92 @@
+"""An error rate that is kept with a confidence, over draws of the rows."""
+
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.core.guard import HeldOut
+from l2d.core.prices import Prices
+from l2d.core.risk import factors_by_spread, keep_error, last_kept, least_level, p_value, rows_needed
+from l2d.utils.errors import ParameterError
+
+
+def ones(k: int, n: int) -> torch.Tensor:
+    return torch.cat([torch.ones(k), torch.zeros(n - k)])
+
+
+@given(st.integers(1, 60), st.floats(0.01, 0.99), st.data())
+def test_the_p_value_is_the_sum_of_the_binomial(n: int, level: float, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, n))
+    slow = sum(comb(n, i) * level**i * (1 - level) ** (n - i) for i in range(k + 1))
+    assert p_value(ones(k, n), level) == pytest.approx(slow, abs=1e-9)
+
+
+def test_by_hand() -> None:
+    """(1 − level)^n = 5 % for no error among n: the rule of three."""
+    assert least_level(ones(0, 100), 0.95) == pytest.approx(1 - 0.05 ** (1 / 100), abs=1e-9)
+    assert p_value(ones(0, 59), 0.05) < 0.05 < p_value(ones(0, 58), 0.05)
+    # No skipping: the third would pass, but the second fails.
+    errors = torch.stack([ones(0, 59), ones(30, 59), ones(0, 59)])
+    assert last_kept(errors, 0.05, 0.95) == 0
+    assert last_kept(errors[1:], 0.05, 0.95) is None
+
+
+@pytest.mark.parametrize("n", [30, 300])
+def test_losses_between_0_and_1_keep_the_level(n: int) -> None:
+    """At a true mean of the level, at most 5 % of the p-values are below 5 %."""
+    rng = np.random.default_rng(0)
+    drawn = torch.from_numpy(rng.beta(0.3, 1.2, (1_000, n)))
+    assert np.mean([p_value(one, 0.2) <= 0.05 for one in drawn]) <= 0.05
+    assert p_value(torch.full((n,), 0.01), 0.2) < 0.05
+
+
+def held_out(rng: np.random.Generator, n: int) -> HeldOut:
+    """Expert 1 is dear and errs in 5 %; expert 2 in x, which is what is expected."""
+    x = torch.from_numpy(rng.random(n))
+    expected = torch.stack([torch.full_like(x, 0.05), x], dim=1)
+    errors = (torch.from_numpy(rng.random((n, 2))) < expected).double()
+    return HeldOut(errors, expected, errors.mean(dim=0))
+
+
+def test_the_promise_is_kept_over_draws_and_used() -> None:
+    """Expert 2 gets rows with x < c = .05 + f(.3 − .1), so the error is c²/2 + .05(1 − c), known. Violated in at most 5 % of 200
+    draws (three standard errors more), and not never."""
+    rng, prices, broken, spent = np.random.default_rng(0), Prices(listed=(0.3, 0.1)), 0, 0.0
+    for _ in range(200):
+        point = keep_error(held_out(rng, 400), prices, 0.15, 0.95)
+        c = min(0.05 + point.factor * 0.2, 1.0)
+        broken += c**2 / 2 + 0.05 * (1 - c) > 0.15
+        spent += point.spend / 200
+    assert 0.005 < broken / 200 < 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
+    assert spent < 0.22  # of .3 for the best single expert; with the truth known, .198
+
+
+def test_what_is_refused() -> None:
+    rows, prices = held_out(np.random.default_rng(0), 200), Prices(listed=(0.3, 0.1))
+    for wrong in (0.0, 1.0, float("nan")):
+        with pytest.raises(ParameterError, match=r"^max_error"):
+            keep_error(rows, prices, wrong, 0.95)
+    with pytest.raises(ParameterError, match=r"^confidence"):
+        keep_error(rows, prices, 0.1, 1.0)
+    with pytest.raises(
+        ParameterError, match=r"^max_error=0.02: cannot be kept .*the least that can is 0\.\d+$"
+    ) as caught:
+        keep_error(rows, prices, 0.02, 0.95)
+    least = float(str(caught.value).rsplit(" ", 1)[-1])
+    assert keep_error(rows, prices, least, 0.95).max_error == least
+    with pytest.raises(ParameterError, match=r"^max_error=0.1: needs rows"):
+        keep_error(HeldOut(rows.errors * 3, rows.expected, rows.mean_errors), prices, 0.1, 0.95)
+
+
+def test_factors_begin_without_prices() -> None:
+    found = factors_by_spread(torch.tensor([0.1, 0.3]).double())
+    assert found[0] == 0
+    assert (found.diff() > 0).all()
+    assert found[-1] * 0.2 == pytest.approx(4)
+    assert rows_needed(0.0, 0.05, 0.95) == 59  # as above
+    assert rows_needed(0.06, 0.05, 0.95) is None
+    assert factors_by_spread(torch.ones(2).double()).tolist() == [0]
