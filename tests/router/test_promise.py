@@ -43,7 +43,7 @@ def test_what_is_refused() -> None:
     router = l2d.fit(X, errors=ERRORS, prices=[0.3, 0.1], method="linear", options={"progress": False})
     for given in ({"budget": 0.2}, {"raw": True}):
         with pytest.raises(ParameterError, match=r"^max_error=0.1: cannot be combined"):
-            router.at(max_error=0.1, **given)  # type: ignore[arg-type]
+            router.at(max_error=0.1, **given)
     kept = router.at(max_error=0.12)
     with pytest.raises(ParameterError, match=r"^max_error: "):
         kept.at([0.1, 0.1])

@@ -78,8 +78,8 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
     budget = """keep the mean price per query within this, in the unit of --prices: prices are multiplied by the least factor that
         does so (methods as for --prices)"""
     add("--budget", type=float, help=budget)
-    error = """the cheapest decisions whose true error is at most this, with --confidence (default 0.95) over the draw of the rows that
-        the router did not see; for queries like these, without the guard"""
+    error = """the cheapest decisions whose true error is at most this, with --confidence (default 0.95) over the draw of the rows
+        that the router did not see; for queries like these, without the guard"""
     add("--max-error", type=float, help=error)
     chance = "within a budget: the chance that it is kept, such as 0.95 (default: about 0.5, where the budget binds)"
     add("--confidence", type=float, help=chance)
