@@ -23,6 +23,7 @@ PENALTY = 1e-4  # of the regressions, per row
 STEPS, LONGEST, CLOSE = 20, 3.0, 1e-4  # of Newton's method: how many, how long, and which one is the last
 FLAT = 1e-6  # the least weight of a row there
 CONSTANT = 1e-6  # the spread of a column that says nothing
+LEAST_SEEN, NEVER = 25, 1e6  # rows of a log to learn a call from; its cost if there are fewer
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,15 @@ def fold_numbers(n: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(0)) % FOLDS
 
 
-def learn_chances(view: View, right: Tensor) -> Tensor:
-    """The weights without each fold's rows, and of all. -> [FOLDS + 1, F + 1]"""
+def learn_chances(view: View, right: Tensor, seen: Tensor | None = None) -> Tensor:
+    """The weights without each fold's rows, and of all. seen: see Rows. -> [FOLDS + 1, F + 1]"""
     n, p = right.shape
     folds, sets = fold_numbers(n), every_set(p)[1:]
-    each, draw = max(1, min(n, STATES // len(sets))), torch.Generator().manual_seed(1)
+    each, draw = max(1, STATES // len(sets)), torch.Generator().manual_seed(1)
     parts = []
-    for asked in sets:
-        rows = torch.arange(n) if each == n else torch.randperm(n, generator=draw)[:each]
+    for number, asked in enumerate(sets, start=1):
+        rows = torch.arange(n) if seen is None else seen[number].nonzero().flatten()
+        rows = rows if len(rows) <= each else rows[torch.randperm(len(rows), generator=draw)[:each]]
         some, mine = view.take(rows), asked.expand(len(rows), p)
         earlier = torch.tril(some.same & asked, diagonal=-1).any(dim=2)  # one answer counts once
         counted = mine & ~earlier
@@ -150,20 +152,24 @@ def learn_chances(view: View, right: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Rows:
     """Training rows, and the chances of answers after every set of experts was asked, [2^p, n, p], by estimates that did not see
-    the row. right [n, p]."""
+    the row. right [n, p]. seen: of a log, where each set was asked first, bool [2^p, n]; None: everywhere."""
 
     view: View
     right: Tensor
     chances: Tensor
+    seen: Tensor | None = None
 
     @classmethod
-    def of(cls, view: View, right: Tensor, weights: Tensor) -> "Rows":
+    def of(cls, view: View, right: Tensor, weights: Tensor, seen: Tensor | None = None) -> "Rows":
         own = weights[fold_numbers(len(view))]
         found = [chances_of(own, view, asked.expand(right.shape)) for asked in every_set(right.shape[1])]
-        return cls(view, right, torch.stack(found))
+        return cls(view, right, torch.stack(found), seen)
+
+    def known(self, rows: Tensor, asked: Tensor) -> Tensor:
+        return self.chances[number_of(asked), rows]
 
     def follow(self, plan: "Plan") -> "Followed":
-        return follow(plan, self.view, lambda rows, asked: self.chances[number_of(asked), rows])
+        return follow(plan, self.view, self.known)
 
 
 def induct(rows: Rows, prices: Tensor) -> Tensor:
@@ -180,8 +186,16 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
         expected = torch.where(best >= 0, 1 - best, torch.inf)
         value = errors.gather(1, answer[:, None])[:, 0]
         for k in (~sets[number]).nonzero().flatten().tolist():
-            target = paid[:, k] + values[:, number | 1 << k]
-            moves[number, k], guessed = crossed_regression(features[:, k], target, folds)
+            target, known = paid[:, k] + values[:, number | 1 << k], None
+            if rows.seen is not None:
+                known = rows.seen[number] & rows.seen[number | 1 << k]
+                if int(known.sum()) < LEAST_SEEN:
+                    moves[number, k, 0] = NEVER
+                    continue
+            moves[number, k], guessed = crossed_regression(features[:, k], target, folds, known)
+            if known is not None:
+                guessed = guessed.maximum(paid[:, k])  # where it never went on, it must not promise too much
+                target = torch.where(known, target, guessed)
             better = guessed < expected
             expected, value = torch.where(better, guessed, expected), torch.where(better, target, value)
         values[:, number] = value
@@ -189,16 +203,19 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
     return moves
 
 
-def crossed_regression(features: Tensor, target: Tensor, folds: Tensor) -> tuple[Tensor, Tensor]:
-    """Ridge weights [G], and each row's prediction by the other folds' rows [n]."""
+def crossed_regression(
+    features: Tensor, target: Tensor, folds: Tensor, known: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Ridge weights [G], and each row's prediction by the other folds' rows [n]. known: where there is a target."""
     points, goal = features.double(), target.double()
-    whole, sums = points.T @ points, points.T @ goal
-    penalty = PENALTY * len(points) * torch.eye(points.shape[1], dtype=torch.float64)
+    here = torch.ones_like(folds, dtype=torch.bool) if known is None else known
+    whole, sums = points[here].T @ points[here], points[here].T @ goal[here]
+    penalty = PENALTY * max(1, int(here.sum())) * torch.eye(points.shape[1], dtype=torch.float64)
     guessed = torch.empty_like(goal)
     for fold in range(FOLDS):
-        mine = points[folds == fold]
-        weights = torch.linalg.solve(whole - mine.T @ mine + penalty, sums - mine.T @ goal[folds == fold])
-        guessed[folds == fold] = mine @ weights
+        mine = points[here & (folds == fold)]
+        weights = torch.linalg.solve(whole - mine.T @ mine + penalty, sums - mine.T @ goal[here & (folds == fold)])
+        guessed[folds == fold] = points[folds == fold] @ weights
     return torch.linalg.solve(whole + penalty, sums).float(), guessed.float()
 
 
@@ -207,11 +224,12 @@ def crossed_regression(features: Tensor, target: Tensor, folds: Tensor) -> tuple
 Plan = Callable[[View, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def least_cost(moves: Tensor) -> Plan:
-    """The plan of the induction."""
+def least_cost(moves: Tensor, prices: Tensor | None = None) -> Plan:
+    """The plan of the induction. prices [p]: a call costs no less; for a log, see induct."""
 
     def plan(view: View, asked: Tensor, chances: Tensor, blocked: Tensor) -> tuple[Tensor, Tensor]:
         expected = (move_features(view, asked, chances) * moves[number_of(asked)]).sum(dim=2)
+        expected = expected if prices is None else expected.maximum(prices)
         least, move = torch.where(asked | blocked, torch.inf, expected).min(dim=1)
         best, answer = chances.max(dim=1)
         stop = (best >= 0) & (1 - best <= least)
@@ -309,7 +327,7 @@ def simple_plan(kind: str, experts: Sequence[int], threshold: float) -> Plan:
 
 def simple_candidates(kind: str, right: Tensor, prices: Tensor) -> list[tuple[tuple[int, ...], float]]:
     """Experts and threshold. Cascades go from cheap to dear; a majority of three follows the best of them. prices [n, p]."""
-    p, good = right.shape[1], right.mean(dim=0).tolist()
+    p, good = right.shape[1], right.nanmean(dim=0).tolist()
     pairs = list(itertools.combinations(prices.mean(dim=0).argsort(stable=True).tolist(), 2))
     if kind == "cascade":
         return [(pair, level) for pair in pairs for level in LEVELS]

@@ -10,21 +10,39 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Asks:
+    """Who was asked on n rows of a log. turn int64 [n, p]: from 0, −1 if not asked. propensity float64 [n, p]: the chance of that
+    call, given the answers before it. right float64 [n, p]: 0 to 1 where asked."""
+
+    turn: Tensor
+    propensity: Tensor
+    right: Tensor
+
+    def __getitem__(self, rows: Tensor | slice) -> Asks:
+        return Asks(*(part[rows] for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
 class Replies:
     """What p experts answered on n rows. kinds int64 [n, p]: equal numbers in a row are equal answers; -1: no answer, or not asked.
-    signals float32 [n, p, 2]: log(1 + length in characters) and confidence; NaN where not known."""
+    signals float32 [n, p, 2]: log(1 + length in characters) and confidence; NaN where not known. asks: of a log, else None."""
 
     kinds: Tensor
     signals: Tensor
+    asks: Asks | None = None
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     def __getitem__(self, rows: Tensor | slice) -> Replies:
-        return Replies(self.kinds[rows], self.signals[rows])
+        return Replies(self.kinds[rows], self.signals[rows], None if self.asks is None else self.asks[rows])
 
     def followed_by(self, other: Replies) -> Replies:
         """The rows of both."""
         import torch
 
-        return Replies(torch.cat([self.kinds, other.kinds]), torch.cat([self.signals, other.signals]))
+        asks = None
+        if self.asks is not None and other.asks is not None:
+            both = zip(vars(self.asks).values(), vars(other.asks).values(), strict=True)
+            asks = Asks(*(torch.cat(parts) for parts in both))
+        return Replies(torch.cat([self.kinds, other.kinds]), torch.cat([self.signals, other.signals]), asks)

@@ -8,6 +8,7 @@ import torch
 
 from l2d.core.plan import number_of
 from l2d.networks.estimators.planner import Planner
+from l2d.utils.errors import L2DError
 
 if TYPE_CHECKING:
     from l2d.utils.picture import Picture
@@ -65,6 +66,8 @@ def tree_lines(paths: Mapping[Path, tuple[int, float]]) -> list[str]:
 def plot_plan(planner: Planner, name: str, experts: Sequence[str]) -> "Picture":
     from l2d.utils.picture import Picture
 
+    if planner.asks is not None:
+        raise L2DError("a plan that a log taught has no tree, since rows do not have all answers; see candidates.txt")
     lines = tree_lines(paths_of(planner, name, experts))
     figure = Picture(figsize=(0.09 * max(map(len, lines)) + 0.5, 0.25 * len(lines) + 0.8))
     figure.text(0.02, 0.98, "\n".join([f"the plan: {name}", "", *lines]), va="top", family="monospace", fontsize=9)

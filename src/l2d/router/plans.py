@@ -205,7 +205,7 @@ def repriced_plan(router: R, given: PriceList | None, budget: float | None, conf
         chosen = min(within, key=lambda one: one.cost)
         planner.plan_at(paid, chosen.factor)
     singles, best = planner.right.shape[1], min(range(len(experts)), key=lambda k: tried[k].cost)
-    gain, error = paired((1 - planner.right[:, best] + paid[:, best] - chosen.costs).double())
+    gain, error = paired((tried[best].costs - chosen.costs).double())
     single = chosen.place < singles
     guard = Guard(None, chosen.place if single else None, best, gain, error)
     name = None if single else plan_names(singles)[chosen.place - singles]
@@ -242,9 +242,9 @@ class Candidate:
 def candidates(planner: Planner, paid: Tensor, factor: float) -> list[Candidate]:
     """The experts first, then the plans made at these prices times the factor."""
     planner.plan_at(paid, factor)
-    errors, rows = 1 - planner.right, planner.training_rows
-    found = [(errors[:, k] + paid[:, k], paid[:, k]) for k in range(errors.shape[1])]
-    found += [rows.follow(plan).costs(errors, paid) for plan in planner.plans.values()]
+    costs, spent = planner.alone(paid)
+    found = list(zip(costs.T, spent.T, strict=True))
+    found += [planner.judged(plan, paid) for plan in planner.plans.values()]
     return [Candidate(place, factor, *one) for place, one in enumerate(found)]
 
 

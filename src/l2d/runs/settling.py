@@ -10,7 +10,9 @@ FAR = 100  # times as many rows: nobody waits for them
 
 def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
     """How many rows a log is worth, and how strong something unseen must be to flip the verdict."""
-    rows = ", ".join(f"{one.name} {count:,.0f}" for one, count in zip(metrics.experts, log.effective_rows, strict=True))
+    rows = ", ".join(
+        f"{one.name} {count:,.0f}" for one, count in zip(metrics.experts, log.effective_rows, strict=False)
+    )
     rare = "" if log.rare is None else f"; {log.rare:.1%} of the rows have an expert whose propensity is below .02"
     lines = [f"overlap: effective rows {rows}, of {metrics.rows.test:,}{rare}"]
     if log.propensities == "estimated" and log.flip_strength > 1:

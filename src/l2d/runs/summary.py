@@ -138,7 +138,7 @@ def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     log = metrics.log
     if log is None:
         return []
-    asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=True))
+    asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=False))
     guessed = "estimated, since the log does not give them for these rows and experts"
     known = "given" if log.propensities == "given" else guessed
     estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}

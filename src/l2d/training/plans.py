@@ -26,10 +26,12 @@ def with_plan_names(fitted: Fitted, splits: Splits) -> Splits:
 
 def rivals(fitted: Fitted, costs: Tensor) -> Tensor:
     """The learned plan is compared with the others, so it is not one of them. costs: with a column for each plan."""
-    if planner_of(fitted.network) is None:
+    planner = planner_of(fitted.network)
+    if planner is None:
         return costs
     others = costs.clone()
     others[:, -1] = torch.inf
+    others[:, planner.costs.isinf().all(dim=0)] = torch.inf  # a log says nothing of them
     return others
 
 
@@ -38,9 +40,10 @@ def plan_outcomes(fitted: Fitted, split: Split, outputs: Tensor) -> tuple[Tensor
     planner, p = planner_of(fitted.network), len(fitted.splits.panel.names)
     if planner is None:
         return None
-    assert split.answers.replies is not None
-    errors = split.costs.double() - split.prices
-    return planner.outcomes(outputs[:, :p], split.answers.replies, errors, split.prices.double())
+    replies = split.answers.replies
+    assert replies is not None
+    errors = split.costs.double() - split.prices if replies.asks is None else 1 - replies.asks.right
+    return planner.outcomes(outputs[:, :p], replies, errors, split.prices.double())
 
 
 def plan_evidence(splits: Splits, costs: Tensor, prices: Tensor, guarded: Tensor) -> PlanEvidence | None:

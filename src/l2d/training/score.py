@@ -124,12 +124,21 @@ def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
     if not outputs.isfinite().all():
         raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
     rows = RoutedRows.of(fitted.method, split, outputs)
-    if (plans := plan_outcomes(fitted, split, outputs)) is None:
+    plans = plan_outcomes(fitted, split, outputs)
+    return rows if plans is None else with_plans(rows, *plans)
+
+
+def with_plans(rows: RoutedRows, costs: Tensor, spent: Tensor) -> RoutedRows:
+    """The rows of a router that follows the learned plan, with a column of costs and of prices for each plan."""
+    experts, prices = rows.costs, rows.prices.expand_as(rows.costs)
+    whole = torch.cat([experts, costs.to(experts)], dim=1), torch.cat([prices, spent.to(prices)], dim=1)
+    learned = torch.full_like(rows.decisions, whole[0].shape[1] - 1)
+    rows = replace(rows, decisions=learned, costs=whole[0], prices=whole[1], expected_errors=None)
+    if (logged := rows.logged) is None:
         return rows
-    own = (split.costs, split.prices.expand_as(split.costs))
-    costs, prices = (torch.cat(pair, dim=1) for pair in zip(own, plans, strict=True))
-    learned = torch.full_like(rows.decisions, costs.shape[1] - 1)
-    return replace(rows, decisions=learned, costs=costs, prices=prices, expected_errors=None)
+    none = torch.zeros_like(costs)  # the estimates are final
+    expected, weights = torch.cat([logged.expected, costs], dim=1), torch.cat([logged.weights, none], dim=1)
+    return replace(rows, logged_expected=expected, logged_weights=weights, logged_chances=None)
 
 
 def about_the_routing(
@@ -159,7 +168,7 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
     logged = rows.logged
     if logged is None or splits.propensities is None:
         return None
-    value = partial(off_policy.value_of, robust=rows.costs, logged=logged)
+    value, singles = partial(off_policy.value_of, robust=rows.costs, logged=logged), splits.train.costs.shape[1]
     alone = [torch.full_like(rows.decisions, k) for k in range(len(splits.panel.names))]
     best, costs = alone[guard.best], rows.costs.double()
     if guard.constant is None:
@@ -168,13 +177,13 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
         rivals, served, other = [one for k, one in enumerate(alone) if k != guard.constant], best, rows.decisions
     chances = logged.chances
     return LoggedOutcomes(
-        asked=(logged.weights > 0).double().mean(dim=0).tolist(),
+        asked=(logged.weights > 0).double().mean(dim=0).tolist()[:singles],
         propensities=splits.propensities,
         policy=off_policy.policy_value(off_policy.known_costs(rows.costs, logged)),
         router=value(rows.decisions),
         guarded=value(guarded),
         best_single=value(best),
-        effective_rows=off_policy.effective_rows(logged.weights).tolist(),
+        effective_rows=off_policy.effective_rows(logged.weights).tolist()[:singles],
         rare=None if chances is None or chances.isnan().any() else float((chances < RARE).any(dim=1).double().mean()),
         flip_strength=min(off_policy.flip_strength(served, rival, costs, logged) for rival in rivals),
         explored_deviation=off_policy.explored_deviation(served, other, costs, logged, EXPLORE),

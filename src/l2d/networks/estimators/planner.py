@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.plan import (
+    LEAST_SEEN,
     MOST,
     SIMPLE,
     Followed,
@@ -16,6 +17,7 @@ from l2d.core.plan import (
     View,
     chances_of,
     follow,
+    in_turn,
     induct,
     learn_chances,
     least_cost,
@@ -24,7 +26,8 @@ from l2d.core.plan import (
     simple_plan,
     view_of,
 )
-from l2d.core.replies import Replies
+from l2d.core.plan_log import Turn, off_policy, reached, support, turns_of
+from l2d.core.replies import Asks, Replies
 from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
 from l2d.networks.estimators.estimator import FitRows, squared
 from l2d.networks.estimators.mixture import Mixture, left_out_estimates
@@ -39,7 +42,8 @@ LEAST = 50  # rows on which all experts were asked
 CERTAIN = 1e-3  # chances are clamped this far from 0 and 1 before a logit
 ONCE, LEARNED = "one choice", "plan"
 # Of the training rows. logits: of estimates that did not see the row. paid: in units of `right`. costs: of each expert and plan.
-ROWS = ("logits", "kinds", "signals", "right", "paid", "costs")
+# turn, propensity: of Asks, if they are those of a log.
+ROWS = ("logits", "kinds", "signals", "right", "paid", "costs", "turn", "propensity")
 
 
 def plan_names(p: int) -> tuple[str, ...]:
@@ -63,6 +67,8 @@ class Planner(Best):
     right: Tensor
     paid: Tensor
     costs: Tensor
+    turn: Tensor
+    propensity: Tensor
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -78,11 +84,19 @@ class Planner(Best):
             raise ParameterError(
                 "", f"plans for at most {MOST} experts, and there are {p}; choose some, dataset.experts"
             )
-        whole = (~rows.right.isnan().any(dim=1)).nonzero().flatten()
-        if len(whole) < LEAST:
+        asks = rows.replies.asks
+        if asks is None:
+            whole = (~rows.right.isnan().any(dim=1)).nonzero().flatten()
+        else:
+            whole = (asks.turn >= 0).any(dim=1).nonzero().flatten()
+        several = (rows.replies.kinds >= 0).sum(dim=1) > 1 if asks is None else (asks.turn >= 0).sum(dim=1) > 1
+        once = int(several.sum()) < LEAST if asks is not None else not several.any()
+        if len(whole) < LEAST and not once:
             problem = f"needs {LEAST} rows on which all experts were asked, and there are {len(whole)}; use method=auto"
             raise ParameterError("", problem)
         super().fit(rows)
+        if once:  # there is nothing to learn a plan from
+            return
         assert rows.paid is not None
         rows = replace(rows, paid=rows.paid.expand_as(rows.right)).take(whole)
         assert rows.replies is not None
@@ -92,9 +106,20 @@ class Planner(Best):
         self.std = (seen - self.mean).square().nanmean(dim=0).sqrt().nan_to_num(nan=1.0).clamp(min=1e-3)
         self.logits = torch.logit(self.left_out_by_the_best(rows).clamp(CERTAIN, 1 - CERTAIN)).float()
         self.kinds, self.signals, self.right = rows.replies.kinds, seen, rows.right.float()
+        if (asks := rows.replies.asks) is not None:
+            self.right, self.turn, self.propensity = asks.right.float(), asks.turn, asks.propensity
         view = self.view(self.logits, rows.replies)
-        self.chances, self.known, self.followings = learn_chances(view, self.right), None, {}
+        self.chances, self.known, self.followings = learn_chances(view, self.right, self.seen), None, {}
         self.plan_at(rows.paid.float().contiguous())
+
+    @property
+    def asks(self) -> Asks | None:
+        """Of the training rows, if they are those of a log."""
+        return Asks(self.turn, self.propensity, self.right) if len(self.turn) else None
+
+    @property
+    def seen(self) -> Tensor | None:
+        return None if self.asks is None else reached(self.asks)
 
     def best_of(self, losses: Mapping[str, Tensor], estimates: Mapping[str, Tensor], rows: FitRows) -> str:  # noqa: ARG002
         """A plan needs good chances, not only a good first choice: the least squared error."""
@@ -111,7 +136,8 @@ class Planner(Best):
     def training_rows(self) -> Rows:
         """Made once: prices change nothing."""
         if self.known is None:
-            self.known = Rows.of(self.view(self.logits, Replies(self.kinds, self.signals)), self.right, self.chances)
+            view = self.view(self.logits, Replies(self.kinds, self.signals))
+            self.known = Rows.of(view, self.right, self.chances, self.seen)
         return self.known
 
     def view(self, logits: Tensor, replies: Replies) -> View:
@@ -119,23 +145,41 @@ class Planner(Best):
 
     def plan_at(self, paid: Tensor, factor: float = 1.0) -> None:
         """Induction, and the best plan of each simple kind, at these prices [n, p] of the training rows, times the factor."""
-        rows, errors, self.paid, self.factor = self.training_rows, 1 - self.right, paid, torch.tensor(factor)
+        self.paid, self.factor = paid, torch.tensor(factor)
         paid = paid * factor
-        self.moves = induct(rows, paid)
-        found, costs = [], [errors + paid]
+        self.moves = induct(self.training_rows, paid)
+        found, costs = [], [self.alone(paid)[0]]
         for kind in plan_names(self.right.shape[1])[1:-1]:
             tried = simple_candidates(kind, self.right, paid)
-            for one in tried:
-                if (kind, *one) not in self.followings:  # prices change nothing in them
-                    self.followings[kind, *one] = rows.follow(simple_plan(kind, *one))
-            each = torch.stack([self.followings[kind, *one].costs(errors, paid)[0] for one in tried], dim=1)
+            each = torch.stack([self.judged(simple_plan(kind, *one), paid, (kind, *one))[0] for one in tried], dim=1)
             best = int(each.mean(dim=0).argmin())
             experts, threshold = tried[best]
             found.append([*experts, *[-1] * (3 - len(experts)), threshold])
             costs.append(each[:, [best]])
         self.simple = torch.tensor(found)
-        once, learned = (rows.follow(self.plans[name]).costs(errors, paid)[0][:, None] for name in (ONCE, LEARNED))
+        once, learned = (self.judged(self.plans[name], paid)[0][:, None] for name in (ONCE, LEARNED))
         self.costs = torch.cat([costs[0], once, *costs[1:], learned], dim=1)
+
+    def judged(
+        self, plan: Plan, paid: Tensor, name: tuple[str, tuple[int, ...], float] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Costs and prices of a plan on the training rows, by estimates that did not see them. name: of a simple plan."""
+        rows, errors = self.training_rows, 1 - self.right
+        if self.asks is not None:
+            return by_log(turns_of(plan, rows.view, self.asks, rows.known), errors, paid, self.asks)
+        if name is None:
+            return rows.follow(plan).costs(errors, paid)
+        if name not in self.followings:  # prices change nothing in them
+            self.followings[name] = rows.follow(plan)
+        return self.followings[name].costs(errors, paid)
+
+    def alone(self, paid: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of each expert, [n, p] both."""
+        if self.asks is None:
+            return 1 - self.right + paid, paid
+        found = [self.judged(in_turn([k], 0.0), paid) for k in range(self.right.shape[1])]
+        costs, spent = (torch.stack(part, dim=1) for part in zip(*found, strict=True))
+        return costs, spent
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -143,32 +187,62 @@ class Planner(Best):
         names, found = plan_names(self.right.shape[1]), {ONCE: one_choice(self.factor * self.paid.mean(dim=0))}
         for kind, (*experts, threshold) in zip(names[1:-1], self.simple.tolist(), strict=True):
             found[kind] = simple_plan(kind, [int(k) for k in experts if k >= 0], threshold)
-        return {**found, LEARNED: least_cost(self.moves)}
+        floor = None if self.asks is None else self.factor * self.paid.mean(dim=0)
+        return {**found, LEARNED: least_cost(self.moves, floor)}
 
     def followed(self, name: str, logits: Tensor, replies: Replies) -> Followed:
         view, weights = self.view(logits, replies), self.chances[-1]
         return follow(self.plans[name], view, lambda rows, asked: chances_of(weights, view.take(rows), asked))
 
     def outcomes(self, logits: Tensor, replies: Replies, errors: Tensor, prices: Tensor) -> tuple[Tensor, Tensor]:
-        """Costs and prices of each plan on rows that it did not learn from, [n, plans]."""
-        found = [self.followed(name, logits, replies).costs(errors, prices) for name in self.plans]
+        """Costs and prices of each plan on rows that it did not learn from, [n, plans]. errors: of a log, those that it has."""
+        found = [self.outcome(name, logits, replies, errors, prices) for name in self.plans]
         costs, spent = (torch.stack(part, dim=1) for part in zip(*found, strict=True))
         return costs, spent
 
+    def outcome(
+        self, name: str, logits: Tensor, replies: Replies, errors: Tensor, prices: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if replies.asks is None:
+            return self.followed(name, logits, replies).costs(errors, prices)
+        return by_log(self.turns(name, logits, replies), errors, prices, replies.asks)
+
+    def turns(self, name: str, logits: Tensor, replies: Replies) -> list[Turn]:
+        """Of a plan, on the rows of a log."""
+        view, weights = self.view(logits, replies), self.chances[-1]
+        assert replies.asks is not None
+        chances = lambda rows, asked: chances_of(weights, view.take(rows), asked)  # noqa: E731
+        return turns_of(self.plans[name], view, replies.asks, chances)
+
     def keep(self, folder: Path) -> None:
         super().keep(folder)
+        if not len(self.right):
+            return
         file, rows = folder / CANDIDATES, list[list[str]]()
         members = [[int(k) + 1 for k in one[:3] if k >= 0] for one in self.simple.tolist()]
         for place, (name, plan) in enumerate(self.plans.items()):
-            followed = self.training_rows.follow(plan)
-            cost, spent = (float(part.mean()) for part in followed.costs(1 - self.right, self.paid))
+            cost, spent = (float(part.mean()) for part in self.judged(plan, self.paid))
             asked = [str(k) for k in members[place - 1]] if 0 < place <= len(members) else ["any"]
-            calls = float(followed.asked.sum(dim=1).float().mean())
+            ones = torch.ones_like(self.paid)
+            calls = float(self.judged(plan, ones)[1].mean())
             rows.append([name, ", ".join(asked), f"{cost:.4f}", f"{spent:.4f}", f"{calls:.2f}"])
         table = aligned(["plan", "experts, from 1", "cost", "of which price", "calls"], rows)
         write_text(file, f"{file.read_text(encoding='utf-8')}\n{table}\n")
 
 
+def by_log(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) -> tuple[Tensor, Tensor]:
+    """See off_policy; a plan that the log hardly followed is not judged."""
+    costs, spent = off_policy(turns, errors, prices, asks)
+    return (costs, spent) if support(turns) >= LEAST_SEEN else (torch.full_like(costs, torch.inf), spent)
+
+
 def planner_of(network: Network) -> Planner | None:
+    """None also for a planner whose rows taught it no plan: it makes one choice."""
+    found = unplanned(network)
+    return found if found is not None and len(found.right) else None
+
+
+def unplanned(network: Network) -> Planner | None:
+    """The planner of method=plan, whether it has a plan or not yet."""
     found = network.estimator if isinstance(network, EstimatorNetwork) else None
     return found if isinstance(found, Planner) else None

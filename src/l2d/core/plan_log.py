@@ -1,0 +1,76 @@
+"""Plans and a log that knows only the answers of those that were asked: which sets it reached, and what a plan costs by it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from l2d.core.plan import Plan, View, crossed_regression, every_set, fold_numbers, move_features
+from l2d.core.replies import Asks
+
+Chances = Callable[[Tensor, Tensor], Tensor]  # see follow in core/plan.py
+
+
+def reached(asks: Asks) -> Tensor:
+    """Whether each set of experts is what was asked first, in any order. -> bool [2^p, n]"""
+    sets = every_set(asks.turn.shape[1])
+    first = (asks.turn >= 0) & (asks.turn < sets.sum(dim=1)[:, None, None])
+    return (first == sets[:, None, :]).all(dim=2)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """alive: the rows whose log was as the plan has it so far. move, answer: see Plan. followed: the log asked the same one."""
+
+    alive: Tensor
+    move: Tensor
+    answer: Tensor
+    features: Tensor
+    followed: Tensor
+
+
+def turns_of(plan: Plan, view: View, asks: Asks, chances: Chances) -> list[Turn]:
+    n, p = asks.turn.shape
+    rows, asked, nobody = torch.arange(n), torch.zeros(n, p, dtype=torch.bool), torch.zeros(n, p, dtype=torch.bool)
+    alive, found = torch.ones(n, dtype=torch.bool), list[Turn]()
+    while alive.any():
+        known = chances(rows, asked)
+        move, answer = plan(view, asked, known, nobody)
+        next_one = move.clamp(min=0)
+        followed = alive & (move >= 0) & (asks.turn[rows, next_one] == len(found))
+        features = move_features(view, asked, known)[rows, next_one]
+        found.append(Turn(alive, move, answer, features, followed))
+        asked = asked.clone()
+        asked[rows[followed], move[followed]] = True
+        alive = followed
+    return found
+
+
+def support(turns: list[Turn]) -> int:
+    """The rows by which the least known turn of a plan is judged."""
+    return min(int(turn.followed.sum()) for turn in turns if bool((turn.alive & (turn.move >= 0)).any()))
+
+
+def off_policy(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) -> tuple[Tensor, Tensor]:
+    """What a plan costs on each row, and the part of that which is prices, [n] both: sequentially doubly robust. A regression q of
+    what is to come, by other rows, is corrected where the log went on as the plan does:
+    V_t = q_t + 1[asked k]/propensity · (price_k + V_{t+1} − q_t). The means are right if the propensities or the regressions are;
+    a single value may be negative. errors [n, p] where asked; prices [p] or [n, p]."""
+    n, p = asks.turn.shape
+    rows, folds, nothing = torch.arange(n), fold_numbers(n), torch.zeros(n, dtype=torch.float64)
+    paid, wrong = prices.expand(n, p).double(), errors.double().nan_to_num()
+    value = torch.stack([nothing, nothing], dim=1)  # errors, prices
+    expected = value  # by the regressions alone: less noisy to learn from
+    for turn in reversed(turns):
+        k, move = turn.move.clamp(min=0), (turn.move >= 0)[:, None]
+        price = torch.stack([nothing, paid[rows, k]], dim=1)
+        parts = [
+            crossed_regression(turn.features, part, folds, turn.followed)[1] for part in (price + expected).double().T
+        ]
+        guess = torch.stack(parts, dim=1).double()
+        weight = torch.where(turn.followed, 1 / asks.propensity[rows, k].double(), 0.0)
+        going = guess + weight[:, None] * (price + value - guess)
+        stopped = torch.stack([wrong[rows, turn.answer], nothing], dim=1)
+        value, expected = (torch.where(move, one, stopped) * turn.alive[:, None] for one in (going, guess))
+    return value.sum(dim=1), value[:, 1]
