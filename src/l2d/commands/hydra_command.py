@@ -111,6 +111,9 @@ class HydraJob:
                 raise
             if isinstance(error, SystemExit) and error.code in FROM_OUTSIDE:
                 raise
+            if type(error).__name__ == "AcceleratorError":  # torch's; every later run of this process would fail too
+                how = "this process can no longer use its GPU; the same command goes on"
+                raise SystemExit(f"error: {one_line(error)}: {how}") from error
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
             if is_news(folder, reason):
