@@ -48,6 +48,7 @@ def test_many_runs() -> None:
     given = ["hydra/sweeper=basic", "hydra.sweep.dir=.", "seed=1,2"]
     assert [(one["seed"], one["sweep"]) for one in run("-m", *given)] == [(1, True), (2, True)]
     assert [one["seed"] for one in run(*given, multirun=True)] == [1, 2]
+    assert [one["sweep"] for one in run(*given[:2], "hydra.mode=MULTIRUN")] == [True]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache
 from itertools import product
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from hydra import version
 from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -45,7 +46,8 @@ def run_job(
     if options.config_dir is not None:
         _refuse_known_names(Path(conf), Path(options.config_dir))
     _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
-    with _full_errors(), _naming_options(Path(conf)):
+    own_mode = options.config_dir or options.config_path or any("hydra.mode" in text for text in options.overrides)
+    with _full_errors(), _naming_options(Path(conf)), nullcontext() if own_mode else _mode_by_flags():
         _run_hydra(options, parser, job, conf, config_name)
 
 
@@ -95,6 +97,17 @@ def _full_errors() -> Iterator[None]:
     finally:
         del os.environ["HYDRA_FULL_ERROR"]
         os.environ |= before
+
+
+@contextmanager
+def _mode_by_flags() -> Iterator[None]:
+    """Hydra would compose the whole config once more, only to see whether it sets hydra.mode; conf/ leaves that to -m."""
+    composed = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = composed  # type: ignore[method-assign]
 
 
 def _refuse(message: str) -> NoReturn:

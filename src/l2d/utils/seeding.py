@@ -5,8 +5,10 @@ So a change to one never affects another, and a resumed run makes the same draws
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
@@ -15,6 +17,8 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
-def stream(seed: int, *purpose: str | int) -> np.random.Generator:
+def stream(seed: int, *purpose: str | int) -> "np.random.Generator":
     """A NumPy generator for one purpose."""
+    import numpy as np  # not above: a finished run is shown without it
+
     return np.random.default_rng(derive_seed(seed, *purpose))

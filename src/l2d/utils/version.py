@@ -1,9 +1,9 @@
 """The version of l2d."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely asked for
+
     try:
         return version("l2d")
     except PackageNotFoundError:  # run from the source, not installed
