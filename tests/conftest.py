@@ -89,9 +89,6 @@ LONGEST = ("test_sweep", "test_train", "test_study", "test_trained")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("gpu") and not on_gpu():
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
         items.sort(key=lambda item: item.path.stem not in LONGEST)
 
@@ -108,6 +105,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 FORKERS: list["Forker"] = []
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Not earlier: where CUDA has been asked for, a copy of the process cannot use it."""
+    if item.get_closest_marker("gpu") and not on_gpu():
+        pytest.skip("needs a CUDA device")
+
+
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
     for server in FORKERS:
@@ -116,7 +119,7 @@ def pytest_sessionfinish() -> None:
 
 @cache
 def on_gpu() -> bool:
-    import torch  # not above: of two test processes and the one that hands out tests, the last does without it
+    import torch
 
     return torch.cuda.is_available()
 

@@ -58,7 +58,7 @@ def test_the_code_of_the_page_of_plans(capsys: pytest.CaptureFixture[str]) -> No
     assert known["step"].accept in known["step"].asked
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", ["guide", "your_table", "llm_routing", "plans", "scaling"])
 def test_commands_of_the_pages_compose(page: str) -> None:
     """They are checked and not run: some train for hours."""

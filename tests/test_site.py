@@ -156,7 +156,7 @@ def test_equations_become_mathml_and_unknown_commands_are_refused() -> None:
         hooks.equation(True, "\\[\\nosuch x\\]", "x.md")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 def test_the_run_folder_is_as_the_reference_says(
     command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path

@@ -9,7 +9,7 @@ import pytest
 Bench = Callable[[str], ModuleType]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_process_is_measured(bench: Bench, tmp_path: Path) -> None:
     startup = bench("startup")
     code = "import time; text = b'x' * (100 << 20); time.sleep(1); print('done')"

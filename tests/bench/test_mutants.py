@@ -12,7 +12,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 RUN = "import mutants; mutants.LIBRARIES = (); mutants.main()"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_verdicts(tmp_path: Path) -> None:
     files = {
         "src/l2d/__init__.py": "",

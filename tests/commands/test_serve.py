@@ -214,7 +214,7 @@ def test_killed_under_load(run: Untrained, tmp_path: Path, start: Start, loads: 
     assert (len(ids), len(outcomes)) == (len({*ids}), len({*outcomes}))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process, which only Linux can")
 def test_a_full_disk(run: Untrained, tmp_path: Path, start: Start) -> None:
     """The system refuses to write: 503, nothing of what was acknowledged is lost, and when there is room again all goes on."""

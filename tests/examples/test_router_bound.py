@@ -209,7 +209,7 @@ def slow_margin_loss(trained: LinearRouter, rho: list[float]) -> float:
     return total / float(rewards.sum(axis=1).max()) / len(costs)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 def test_bound_of_a_trained_run(tiny: Callable[..., DictConfig]) -> None:
     """The router that is loaded is the one that was scored, with averaged weights and without its auxiliary head. The empirical loss
@@ -232,7 +232,7 @@ def test_bound_of_a_trained_run(tiny: Callable[..., DictConfig]) -> None:
         load_linear_router(unfinished, {})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 def test_bound_on_a_log(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
     """From completed costs; a method that takes the log as it is has no cost of every expert."""

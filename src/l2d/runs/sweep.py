@@ -77,11 +77,9 @@ def sweep(shop: Workshop) -> None:
         raise L2DError(cells[0].problem)
     folder = shop.open()
     failed = shop.run(cells, folder)
-    if (
-        len(failed) == len(cells) > 0 and len(reasons := {*failed.values()}) == 1
-    ):  # a run of this process may have printed it
+    if len(failed) == len(cells) and len(reasons := {*failed.values()}) == 1:
         [reason] = reasons
-        why = "for this reason" if (folder, reason) in _told else reason
+        why = "for this reason" if (folder, reason) in _told else reason  # a run of this process may have printed it
         raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
     header, rows, damaged = results_table(cells)
     failed |= damaged
@@ -96,7 +94,6 @@ def sweep(shop: Workshop) -> None:
             for cell in (cell for cell, why in failed.items() if why == reason):
                 print(f"    {cell.title}" + (f": {cell.run.path}" if cell.run.path.exists() else ""))
         print(f"(tracebacks: {folder}/*.error)")
-    if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 

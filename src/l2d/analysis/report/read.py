@@ -19,12 +19,12 @@ import numpy as np
 import yaml
 
 from l2d.analysis.report.averages import Floats, Losses
+from l2d.config.composing import LOADER
 from l2d.config.identity import settings_of
 from l2d.core.results import Capabilities, RunMetrics, read_metrics
 from l2d.utils.errors import L2DError
 
 LEVELS = ("dataset", "setup", "experts", "cost", "method", "variant")  # the folders above seed=<s>
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
 @dataclass(frozen=True)
