@@ -2,7 +2,6 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -53,19 +52,27 @@ def tree(name: str) -> ast.Module:
     return ast.parse(sources()[name].read_text(encoding="utf-8"))
 
 
-def imports(name: str) -> Iterator[tuple[str, str]]:
+@cache
+def imports(name: str) -> list[tuple[str, str]]:
     """(module, name imported from it, or nothing) of each import in a module: also inside functions, and by import_module."""
+    found: list[tuple[str, str]] = []
     for node in ast.walk(tree(name)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from ((str(given.value), "") for given in node.args[:1] if isinstance(given, ast.Constant))
+        if isinstance(node, ast.Call) and called(node).endswith("import_module"):
+            found += [(str(given.value), "") for given in node.args[:1] if isinstance(given, ast.Constant)]
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 package = name if sources()[name].name == "__init__.py" else name.rpartition(".")[0]
                 base = ".".join([*package.split(".")[: 1 - node.level or None], *([base] if base else [])])
-            yield from ((base, alias.name) for alias in node.names)
+            found += [(base, alias.name) for alias in node.names]
+    return found
+
+
+def called(node: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
 
 
 @cache
