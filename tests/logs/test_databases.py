@@ -208,6 +208,8 @@ def test_a_log_that_another_process_holds(address: Path | str, monkeypatch: pyte
 
 def test_a_server_that_stops_and_starts(server: PostgresServer) -> None:
     log = OutcomeLog(server.url)
+    limit = log._do(lambda database: database.execute("SHOW statement_timeout").fetchone(), writes=False)
+    assert limit.result() == ("30s",)
     log.add_decisions([decided(1)]).result()
     server.stop()
     for number in (2, 3):

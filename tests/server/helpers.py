@@ -26,12 +26,14 @@ from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
 from l2d.server.app import make_app
+from l2d.server.protocol import LimitedProtocol
 from l2d.server.served import ServedRun, ServeSettings
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
 EXPERTS = ("a", "b", "c")
+JSON = {"content-type": "application/json"}
 CHAT = {"model": "l2d", "messages": [{"role": "user", "content": PROMPTS[0]}]}
 
 
@@ -78,7 +80,7 @@ def make_service(
 def asking(service: RouterService) -> Iterator[TestClient]:
     """A client of the service, in this process."""
     try:
-        with TestClient(make_app(service)) as client:
+        with TestClient(make_app(service), base_url="http://127.0.0.1") as client:
             yield client
     finally:
         service.log.close()
@@ -87,7 +89,7 @@ def asking(service: RouterService) -> Iterator[TestClient]:
 @contextlib.contextmanager
 def listening(service: RouterService) -> Iterator[str]:
     """The service on a port of its own, for clients that need one."""
-    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="error", lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="error", lifespan="on", http=LimitedProtocol))
     with socket.create_server(("127.0.0.1", 0)) as door:
         thread = threading.Thread(target=server.run, args=([door],))
         thread.start()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained, untrained
-from tests.server.helpers import EXPERTS, PROMPTS, asking, listening, make_service, message_of
+from tests.server.helpers import EXPERTS, JSON, PROMPTS, asking, listening, make_service, message_of
 
 from l2d.logs.decision import Decision
 from l2d.router.router import Router
@@ -67,14 +67,14 @@ def test_bodies_that_are_too_large(run: Untrained, tmp_path: Path) -> None:
     with asking(service) as client:
         parts = (b"x" * 100 for _ in range(11))
         for content in (b"x" * 1001, parts):
-            found = client.post("/v1/route", content=content)
+            found = client.post("/v1/route", content=content, headers=JSON)
             assert (found.status_code, "1,000" in message_of(found)) == (413, True)
         assert client.post("/v1/route", json={"text": "a" * 900}).status_code == 200
 
 
 def test_a_large_body_on_a_port(run: Untrained, tmp_path: Path) -> None:
     with listening(make_service(run.path, tmp_path / "log.sqlite")) as url:
-        found = httpx.post(f"{url}/v1/route", content=b"x" * 20_000_000, timeout=60)
+        found = httpx.post(f"{url}/v1/route", content=b"x" * 20_000_000, headers=JSON, timeout=60)
         assert (found.status_code, "8,000,000" in message_of(found)) == (413, True)
         assert httpx.post(f"{url}/v1/route", json={"text": "a"}).status_code == 200
 
@@ -88,7 +88,7 @@ def test_a_body_that_does_not_come(run: Untrained, tmp_path: Path, monkeypatch: 
         yield b"}"
 
     with listening(make_service(run.path, tmp_path / "log.sqlite")) as url:
-        assert httpx.post(f"{url}/v1/route", content=trickling()).status_code == 408
+        assert httpx.post(f"{url}/v1/route", content=trickling(), headers=JSON).status_code == 408
 
 
 KEYS = st.sampled_from(

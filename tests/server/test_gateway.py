@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained, untrained
 from tests.server import helpers
-from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
+from tests.server.helpers import CHAT, EXPERTS, JSON, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 from l2d.data.arrays import Seen
 from l2d.logs.decision import Decision
@@ -27,6 +28,7 @@ from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
+NESTED = b'{"model": "l2d", "messages": [{"role": "user", "content": "a"}], "x": %s%s}'
 MESSAGES: Any = CHAT["messages"]
 
 
@@ -249,6 +251,8 @@ def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream]) -> N
     for body, status, said in (
         (b"[1]", 400, "object"),
         (b"[" * 100_000, 400, "not JSON"),
+        *((NESTED % (b"[" * depth, b"]" * depth), 400, "") for depth in (990, 2_000, 100_000)),
+        *((NESTED % (b"", value), 400, "infinity") for value in (b"NaN", b"1e999")),
         ({"messages": MESSAGES}, 422, "model"),
         ({"model": "l2d"}, 422, "messages"),
         ({"model": "l2d", "messages": []}, 422, "messages"),
@@ -258,7 +262,7 @@ def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream]) -> N
         (b'{"model": "\\ud800", "messages": [{"role": "user"}]}', 404, "unknown model"),
     ):
         given: Any = {"content" if isinstance(body, bytes) else "json": body}
-        found = client.post("/v1/chat/completions", **given)
+        found = client.post("/v1/chat/completions", headers=JSON, **given)
         assert (found.status_code, said in message_of(found)) == (status, True), found.text
         assert len(found.text) < 500
     assert not any(server.seen for server in servers.values())
@@ -377,7 +381,10 @@ def test_which_streams_are_whole(service: RouterService, content: list[bytes], w
 
     async def pass_on() -> list[bytes]:
         gateway = Gateway(service)
-        found = [part async for part in gateway.watched(parts(), httpx.Response(200), decision, "a", 0.0, wanted)]
+        found = [
+            part
+            async for part in gateway.watched(parts(), httpx.Response(200), decision, "a", time.perf_counter(), wanted)
+        ]
         await gateway.client.aclose()
         return found
 

@@ -25,7 +25,7 @@ LIMITS = (
 )
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
 UVICORN = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 30, "lifespan": "on"}
-UVICORN |= {"server_header": False}
+UVICORN |= {"server_header": False, "http": "l2d.server.protocol:LimitedProtocol"}
 ADMIN, API = "L2D_ADMIN_TOKEN", "L2D_API_TOKEN"
 Tokens = dict[str, str | None]
 DESCRIPTION = """Serve the router of a finished run over HTTP: POST /v1/route decides, POST /v1/outcomes tells how it went. With
@@ -63,6 +63,8 @@ def make_serve_parser() -> argparse.ArgumentParser:
     far = "if more than this share of the last inputs is far from the training rows, the guard's expert answers"
     steps.add_argument("--drift-limit", metavar="SHARE", type=float, help=far)
     add_decision_flags(parser)
+    known = "a name of this server, in the header Host; without an API token, only its address and localhost are known"
+    parser.add_argument("--name", metavar="HOST", action="append", default=[], help=known)
     limits = parser.add_argument_group("limits")
     paid = "most money for the calls of a query, in the unit of the prices in training (method=plan)"
     limits.add_argument("--cap", metavar="PRICE", type=float, help=paid)
@@ -119,7 +121,8 @@ def make_service(
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
     names = ("keep", "explore", "shadow", "drift_limit", "cap", "most_calls", "batch")
     chosen = {name: getattr(options, name) for name in names} | tokens
-    settings = ServeSettings(upstreams=upstreams, largest_body=int(options.body_limit * 1e6), **chosen)
+    chosen |= {"largest_body": int(options.body_limit * 1e6), "names": frozenset([options.host, *options.name])}
+    settings = ServeSettings(upstreams=upstreams, **chosen)
     with given_as_flags():
         check_settings(settings, run.router)
 

@@ -1,6 +1,8 @@
 """The databases of a log: an SQLite file, or PostgreSQL by its URL, which servers on several machines can share."""
 
+import os
 import re
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -13,6 +15,9 @@ from l2d.utils.extras import from_extra
 
 URL = ("postgresql://", "postgres://")
 WAIT = 2.0  # seconds for another process that writes; then the request is refused
+LONGEST_STATEMENT = 30.0  # seconds, in PostgreSQL
+LEAST_ROOM = 20_000_000  # bytes that a disk must have left
+PARTS = ("", "-wal", "-shm")  # of an SQLite log
 AUTHORITY = re.compile(r"(?P<kind>\w+://)(?P<who>[^/]*)(?P<rest>.*)", re.DOTALL)
 PARAMETER = re.compile(r"(?<=password=)[^&]*")
 LOCK = 7_210_021  # PostgreSQL's writers take turns by this number, as SQLite's do by themselves
@@ -64,6 +69,12 @@ class Database:
         """It is on disk afterwards."""
         self.execute("COMMIT")
 
+    def no_limit(self) -> None:
+        """Let statements take as long as they need."""
+
+    def check_room(self) -> None:
+        """Raises one of `errors` if the disk is nearly full."""
+
     def roll_back(self) -> None:
         """End a transaction after an error, if there is one. A connection that broke is made again."""
         raise NotImplementedError
@@ -82,12 +93,15 @@ class Database:
 class SqliteDatabase(Database):
     errors = sqlite3.Error
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, new: bool) -> None:
         self.name = str(file)
-        if not file.exists():
+        self._parts: list[int | None] | None = None
+        if new and not file.exists():
             with suppress(OSError):  # sqlite3 says it better
                 file.touch(mode=0o600)  # it may hold prompts
-        self.connection = sqlite3.connect(file, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        address = f"{file.absolute().as_uri()}?mode=rw"
+        options: dict[str, Any] = {"timeout": WAIT, "isolation_level": None, "check_same_thread": False}
+        self.connection = sqlite3.connect(address, uri=True, **options)
 
     def set_durable(self) -> None:
         end = time.monotonic() + WAIT
@@ -104,6 +118,18 @@ class SqliteDatabase(Database):
     def begin(self) -> None:
         self.execute("BEGIN IMMEDIATE")
 
+    def commit(self) -> None:
+        """Raises an error if the files are not those that were opened: nobody would find there what was written."""
+        super().commit()
+        found = [inode(f"{self.name}{part}") for part in PARTS]
+        self._parts = self._parts or found
+        if found != self._parts:
+            raise sqlite3.OperationalError("the log was deleted, moved or replaced; put it back, or start again")
+
+    def check_room(self) -> None:
+        if shutil.disk_usage(Path(self.name).absolute().parent).free < LEAST_ROOM:
+            raise sqlite3.OperationalError("the disk is nearly full")
+
     def roll_back(self) -> None:
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
@@ -113,6 +139,13 @@ class SqliteDatabase(Database):
 
     def set_version(self, version: int) -> None:
         self.execute(f"PRAGMA user_version = {version}")
+
+
+def inode(file: str) -> int | None:
+    try:
+        return os.stat(file).st_ino  # noqa: PTH116 (with every commit: Path would cost more than the call)
+    except OSError:
+        return None
 
 
 class PostgresDatabase(Database):
@@ -128,7 +161,11 @@ class PostgresDatabase(Database):
     def _connect(self) -> Any:
         found = self.psycopg.connect(self.url, autocommit=True, connect_timeout=5, tcp_user_timeout=5000)
         found.execute(f"SET lock_timeout = {int(1000 * WAIT)}")
+        found.execute(f"SET statement_timeout = {int(1000 * LONGEST_STATEMENT)}")
         return found
+
+    def no_limit(self) -> None:
+        self.execute("SET LOCAL statement_timeout = 0")
 
     def in_words(self, statement: str) -> str:
         for ours, theirs in DIALECT.items():
@@ -187,10 +224,10 @@ def log_address(given: str) -> Path | str:
     return given if is_url(given) else Path(given).expanduser()
 
 
-def connect(address: Path | str) -> Database:
-    """Raises L2DError."""
+def connect(address: Path | str, new: bool = True) -> Database:
+    """new: make a file that is not there. Raises L2DError."""
     try:
-        return PostgresDatabase(str(address)) if is_url(address) else SqliteDatabase(Path(address))
+        return PostgresDatabase(str(address)) if is_url(address) else SqliteDatabase(Path(address), new)
     except L2DError:
         raise
     except Exception as error:  # of a driver that may not be installed

@@ -71,5 +71,5 @@ def id_at(seconds: float) -> str:
 
 
 def session_digest(session: str | None) -> str | None:
-    """The part of a conversation's name that is kept."""
-    return None if session is None else hashlib.sha256(session.encode()).hexdigest()[:32]
+    """The part of a conversation's name that is kept; None without a name."""
+    return None if not session else hashlib.sha256(session.encode()).hexdigest()[:32]

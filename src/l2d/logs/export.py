@@ -112,7 +112,7 @@ def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
     """The decisions with an outcome, and what the log says about each run."""
     if isinstance(address, Path) and not address.is_file():
         raise L2DError(f"{address}: no such file; give the log of l2d serve")
-    database = connect(address)
+    database = connect(address, new=False)
     try:
         # The first version kept nothing of its runs. A reader must not migrate: it may have no right to write.
         first = isinstance(database, SqliteDatabase) and database.version() == 1

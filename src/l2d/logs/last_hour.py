@@ -38,7 +38,7 @@ class CountedDecisions(NamedTuple):
 def read_last_hour(address: Path | str, now: float, experts: Sequence[str]) -> dict[str, Any]:
     """Read it by a connection of its own. Raises LogUnavailable."""
     try:
-        database = connect(address)
+        database = connect(address, new=False)
     except L2DError as error:
         raise LogUnavailable(str(error)) from error
     try:

@@ -37,6 +37,7 @@ CREATE TABLE calls (
 ) WITHOUT ROWID""",
 )
 MOST = 512  # operations in one commit
+MOST_WAITING = 20_000  # operations; more are refused, as behind a database that hangs
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
 OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
@@ -57,6 +58,7 @@ latency = (SELECT sum(latency) FROM calls WHERE decision_id = ?) WHERE id = ?"""
 KEPT = 86_400.0  # seconds that a plan may wait for an answer
 KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
 CLOSED = None
+CLOSING = 20.0  # seconds
 
 logger = logging.getLogger("l2d.serve")
 
@@ -100,6 +102,7 @@ def open_database(address: Path | str) -> Database:
         database.begin()
         found = database.version()
         if found < len(STEPS):
+            database.no_limit()
             for statement in ";\n".join(STEPS[found:]).split(";\n"):
                 database.execute(statement)
             database.set_version(len(STEPS))
@@ -190,11 +193,15 @@ class OutcomeLog:
     def close(self) -> None:
         """Write what waits, then end. A second call does nothing."""
         self._waiting.put(CLOSED)
-        self._writer.join()
-        self._database.close()
+        self._writer.join(CLOSING)
+        if not self._writer.is_alive():  # else it waits for a database that hangs
+            self._database.close()
 
     def _do(self, operation: Operation, *, writes: bool = True) -> Future[Any]:
         done: Future[Any] = Future()
+        if self._waiting.qsize() >= MOST_WAITING:
+            done.set_exception(LogUnavailable("too many operations wait"))
+            return done
         self._waiting.put(Waiting(operation, done, writes))
         return done
 
@@ -209,7 +216,9 @@ class OutcomeLog:
             self._commit(batch)
 
     def _commit(self, batch: Sequence["Waiting"]) -> None:
-        """Commit all operations but the refused ones, which wrote nothing. Nobody hears of success before the commit."""
+        """Commit all operations but the refused ones, which wrote nothing, and those for which nobody waits any more. Nobody hears
+        of success before the commit."""
+        batch = [one for one in batch if one.done.set_running_or_notify_cancel()]
         results: list[tuple[Future[Any], Any]] = []
         try:
             self._database.begin()
@@ -228,8 +237,6 @@ class OutcomeLog:
             if any(one.writes for one in batch):  # a full disk lets others pass
                 self._tell(None)
         for done, result in results:
-            if not done.set_running_or_notify_cancel():
-                continue
             if isinstance(result, Exception):
                 done.set_exception(result)
             else:
@@ -245,6 +252,7 @@ class OutcomeLog:
 
 def write_nothing(database: Database) -> None:
     """A row that is there for a moment: a full disk lets an empty transaction pass."""
+    database.check_room()
     database.execute(RUN, ("", ""))
     database.execute("DELETE FROM runs WHERE name = ?", ("",))
 

@@ -1,6 +1,5 @@
 """Answers that clients report: the plan of a decision goes on, in whichever process, and each answer counts once."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -8,7 +7,7 @@ from l2d.logs.outcome_log import OutcomeRefused
 from l2d.router.trained import TrainedRouter
 from l2d.server.bodies import AnswerBody
 from l2d.server.course import Course, kept_answer, resumed
-from l2d.server.service import RouterService
+from l2d.server.service import RouterService, written
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.text import six_digits
 
@@ -18,7 +17,7 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
     if body.failed and body.answer is not None:
         raise L2DError("failed: the expert has no answer then; leave out one of the two")
     while True:
-        found = await asyncio.wrap_future(service.log.state_of(id))
+        found = await written(service.log.state_of(id))
         if found is None:
             raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
         run, given, before = found
@@ -31,7 +30,7 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
         call, ended = course.last_call(None), course.ask is None
         served = course.accept if ended and course.accept != given else None
         after = None if ended else course.state(state["variant"])
-        if await asyncio.wrap_future(service.log.add_call(id, call, served, before, after)):
+        if await written(service.log.add_call(id, call, served, before, after)):
             break  # else another answer came meanwhile: look again
     service.count_spend(call.expert, call.price)
     if not ended:

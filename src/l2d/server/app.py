@@ -1,5 +1,6 @@
 """The endpoints."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, Outc
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
 from l2d.server.course import comparable
 from l2d.server.following import follow_plan
-from l2d.server.gateway import Gateway, json_object
+from l2d.server.gateway import Gateway, json_object, unless_left
 from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
@@ -109,10 +110,8 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
             decision = await service.log_asked(model, x_l2d_session)
         else:
             raise no_such_model(model, service)
-        if decision.course is None:
-            answer = await gateway.answer(decision, body)
-        else:
-            answer = await follow_plan(gateway, decision, body, request.is_disconnected)
+        work = gateway.answer(decision, body) if decision.course is None else follow_plan(gateway, decision, body)
+        answer = await unless_left(request.receive, work)
         headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed, answer.asked)}
         if isinstance(answer.content, bytes):
             noted = (decision, answer.expert, answer.usage, answer.seconds, answer.status)
@@ -136,6 +135,10 @@ def read_chat(content: bytes) -> dict[str, Any]:
         raise HTTPException(400, "the body is not JSON, or not an object")
     if not isinstance(body.get("model"), str):
         raise L2DError("model: must be a string")
+    try:
+        json.dumps(body, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "the body has NaN or infinity, or is nested too deep") from None
     try:
         MESSAGES.validate_python(body.get("messages"))
     except ValidationError as errors:

@@ -4,11 +4,12 @@ import base64
 import binascii
 import io
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from l2d.data.inputs import MODES
 from l2d.runs.artifact.exported import RouterDescription
@@ -25,14 +26,23 @@ QUERY = ("text", "messages", "features", "image")
 # By kind of router.
 READ = {"image": [{"image"}], "text": [{"text"}, {"messages"}, {"features"}], "row": [{"features"}]}
 Message = dict[str, Any]
-Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=MOST_MESSAGES)]
 MOST_NUMBER = 1e9  # of prices and seconds: sums of more may not be finite
 Price = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
-Prices = dict[str, Price] | list[Price]  # by expert, or in their order
+MOST_KEYS = 1_000  # that are looked at: pydantic makes an error of each that is wrong
+
+
+def first_keys(given: Any) -> Any:
+    return dict(islice(given.items(), MOST_KEYS)) if isinstance(given, dict) and len(given) > MOST_KEYS else given
+
+
+ByExpert = Annotated[dict[str, Price], BeforeValidator(first_keys)]
+Prices = ByExpert | Annotated[list[Price], Field(fail_fast=True)]  # or in the order of the experts
 
 
 class StrictBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    _first_keys = model_validator(mode="before")(first_keys)
 
 
 class QueryBody(StrictBody):
@@ -41,14 +51,14 @@ class QueryBody(StrictBody):
 
     text: str | None = None
     messages: Messages | None = None
-    features: dict[str, Any] | list[float] | None = None
+    features: dict[str, Any] | Annotated[list[float], Field(fail_fast=True)] | None = None
     image: str | list[Any] | None = None
 
 
 class RouteBody(QueryBody):
     """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`."""
 
-    inputs: Annotated[list[QueryBody], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
+    inputs: Annotated[list[QueryBody], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)] | None = None
     prices: Prices | None = None
     budget: float | None = None
     confidence: float | None = None
@@ -72,7 +82,7 @@ class OutcomeBody(StrictBody):
 
 
 class OutcomesBody(StrictBody):
-    outcomes: Annotated[list[OutcomeBody], Field(min_length=1, max_length=MOST_OUTCOMES)]
+    outcomes: Annotated[list[OutcomeBody], Field(fail_fast=True, min_length=1, max_length=MOST_OUTCOMES)]
 
 
 class AnswerBody(StrictBody):

@@ -2,12 +2,14 @@
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import re
 import time
 import traceback
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,17 +20,18 @@ from starlette.types import Message as Event
 
 from l2d.logs.outcome_log import LogUnavailable, OutcomeRefused
 from l2d.server.decisions import Overloaded
-from l2d.server.gateway import AllFailed
+from l2d.server.gateway import LEFT, AllFailed
 from l2d.server.served import ReloadRefused
 from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError
 from l2d.utils.parameters import clearest_problem
 
 BODY_SECONDS = 30.0  # in which a request must be there
+LONGEST = 3600.0  # seconds for a request in all; a client that reads nothing is cut off
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser believes the content type of an answer
 DRAINED = 256_000_000  # bytes of a body that is too large, read so that the client gets the answer
 LONGEST_MESSAGE = 1000
 ID = re.compile(r"^(/v1/decisions/)[^/]+(/answers)$")  # of paths
-RETRY = {"retry-after": "1"}
 CLIENTS = (L2DError, RequestValidationError, HTTPException, OutcomeRefused, ReloadRefused)
 MISTAKES = (*CLIENTS, AllFailed, Overloaded, LogUnavailable, Exception)
 logger = logging.getLogger("l2d.serve")
@@ -48,16 +51,28 @@ class Boundary:
         began = time.perf_counter()
         path = ID.sub(r"\1{id}\2", scope["path"])
         endpoint = path if path in self.paths else "other"
-        status = 499  # the client has gone
+        status, ended = LEFT, False
 
         async def noting(event: Event) -> None:
-            nonlocal status
+            nonlocal status, ended
             if event["type"] == "http.response.start":
                 status = event["status"]
+                event["headers"] = [*event.get("headers", ()), NO_SNIFFING]
+            ended = event["type"] == "http.response.body" and not event.get("more_body", False)
             await send(event)
 
+        async def watching() -> Event:
+            nonlocal status
+            event = await receive()
+            if event["type"] == "http.disconnect" and not ended:
+                status = LEFT
+            return event
+
         try:
-            await self.answer(scope, receive, noting)
+            async with asyncio.timeout(LONGEST):
+                await self.answer(scope, watching, noting)
+        except asyncio.CancelledError:  # the server stops, and has waited long enough
+            pass
         except Exception as error:  # the answer has been sent, or cannot be any more
             self.service.count_error("internal")
             # The message may hold a prompt: only the kind of the error and where it happened.
@@ -67,13 +82,16 @@ class Boundary:
         self.service.metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal, most, body = self.without_token(scope), self.settings.largest_body, None
+        headers, most, body = dict(scope["headers"]), self.settings.largest_body, None
+        refusal = self.from_elsewhere(scope, headers) or self.without_token(scope, headers) or no_json(scope, headers)
         if refusal is None:
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     body = await read_body(receive, most)
                 if body is None:
                     refusal = problem(413, f"the body has more than {most:,} bytes")
+            except ClientLeft:
+                return
             except TimeoutError:
                 refusal = problem(408, f"the body did not arrive within {BODY_SECONDS:g} seconds")
         if refusal is not None:
@@ -86,7 +104,21 @@ class Boundary:
 
         await self.app(scope, replay, send)
 
-    def without_token(self, scope: Scope) -> JSONResponse | None:
+    def from_elsewhere(self, scope: Scope, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
+        """Return the refusal of a request that a web page sent from another place, or to a name that somebody else gave to this
+        machine. With a token there is no need: no page has it."""
+        if self.settings.api_token is not None or not scope["path"].startswith("/v1/"):
+            return None
+        host = headers.get(b"host", b"").decode("latin-1")
+        name, origin = host_name(host), headers.get(b"origin")
+        if not (name == "localhost" or name in self.settings.names or is_address(name)):
+            return problem(403, "Host: not a name of this server; start it with --name, or set an API token")
+        came = None if origin is None else urlsplit(origin.decode("latin-1"))
+        if came is not None and came.netloc != host and host_name(came.netloc) not in self.settings.names:
+            return problem(403, "Origin: a page from elsewhere; start the server with --name, or set an API token")
+        return None
+
+    def without_token(self, scope: Scope, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
         """Return the refusal of a request without the right token."""
         settings, path = self.settings, scope["path"]
         if path.startswith("/admin"):
@@ -95,10 +127,34 @@ class Boundary:
             wanted: str | None = settings.admin_token
         else:
             wanted = settings.api_token if path.startswith("/v1/") else None
-        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if wanted is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), wanted.encode())):
             return None
         return problem(401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
+
+
+def no_json(scope: Scope, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
+    """Return the refusal of a body of another type: a page from elsewhere may send those without asking."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if scope["method"] != "POST" or kind == b"application/json":
+        return None
+    return problem(415, "the body must be JSON, with the header content-type: application/json")
+
+
+def host_name(host: str) -> str:
+    """Without the port: localhost:8080, [::1]:8080."""
+    return host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0].lower()
+
+
+def is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+class ClientLeft(Exception):
+    """Before its body was there."""
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:
@@ -108,7 +164,7 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
     while more and size <= DRAINED:
         event = await receive()
         if event["type"] == "http.disconnect":
-            break
+            raise ClientLeft
         part, more = event.get("body", b""), event.get("more_body", False)
         size += len(part)
         if size <= most:
@@ -123,7 +179,8 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
         status, message, kind = described(error)
         if kind is not None:
             service.count_error(kind)
-        return problem(status, message, RETRY if status == 503 else None)
+        after = error.retry_after if isinstance(error, AllFailed) else "1" if status == 503 else None
+        return problem(status, message, None if after is None else {"retry-after": after})
 
     for kind in MISTAKES:
         app.add_exception_handler(kind, answer)
@@ -142,12 +199,14 @@ def described(error: Exception) -> tuple[int, str, str | None]:
             return error.status, str(error), None
         case L2DError():
             return 422, " ".join(str(error).split()), None
+        case AllFailed() if {*error.failed.values()} == {"429"}:
+            return 429, str(error), "upstreams"
         case AllFailed():
             return 504 if {*error.failed.values()} == {"timeout"} else 502, str(error), "upstreams"
         case Overloaded():
             return 503, "too many requests wait; try again", "overload"
         case LogUnavailable():
-            return 503, "the log cannot be used, so nothing was decided or recorded; try again", "log"
+            return 503, "the log cannot be used; try again", "log"
     return 500, f"internal error ({type(error).__name__})", None
 
 
@@ -162,5 +221,4 @@ def first_problem(errors: Any, before: tuple[str, ...] = ()) -> str:
     """One of pydantic's errors in one line, without the value: it may be long, or somebody's prompt."""
     found = clearest_problem(errors)
     place = ".".join(str(part) for part in (*before, *found.path) if part != "body")
-    header = ", with the header content-type: application/json"
-    return f"{place or 'the body'}: {found.sentence}{header if found.kind == 'model_attributes_type' and not place else ''}"
+    return f"{place or 'the body'}: {found.sentence}"

@@ -1,32 +1,31 @@
 """The gateway along a plan: it asks one expert after the other, and answers as soon as it is decided whose answer to give."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import anyio
 import httpx
-from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
 from l2d.server.course import Course
 from l2d.server.gateway import (
     LARGEST_ANSWER,
     LINE_END,
+    LONGEST_STREAM,
     AllFailed,
     ChatAnswer,
     Gateway,
     UpstreamFailed,
     choices_of,
+    closed,
     json_object,
     open_answer,
     read_line,
+    soonest,
 )
+from l2d.server.service import written
 from l2d.utils.errors import L2DError
-
-LEFT = 499
 
 
 @dataclass
@@ -40,6 +39,7 @@ class Following:
     held: dict[str, ChatAnswer] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
+    waits: list[str | None] = field(default_factory=list)
 
     async def ask(self, expert: str) -> ChatAnswer | None:
         """Return the answer to give, if that is decided: a stream that has begun, a call of tools, the client's own error."""
@@ -58,6 +58,7 @@ class Following:
                 raise UpstreamFailed(str(found.status))
         except UpstreamFailed as failure:
             self.failed[expert] = str(failure)
+            self.waits.append(failure.retry_after)
             self.gateway.service.metrics.fallbacks.labels(expert, str(failure)).inc()
             self.hear(expert, None, None, began)
             return None
@@ -82,23 +83,19 @@ class Following:
     async def given(self, expert: str) -> ChatAnswer:
         """Before the client hears of it, the log knows whose answer it is: an outcome belongs to it."""
         if expert != self.decision.expert:
-            await asyncio.wrap_future(self.gateway.service.log.add_answer(self.decision.id, expert, None, None))
+            await written(self.gateway.service.log.add_answer(self.decision.id, expert, None, None))
         self.gateway.service.metrics.calls.observe(len(self.asked))
         return replace(self.held[expert], expert=expert, failed=self.failed, asked=self.asked)
 
 
-async def follow_plan(
-    gateway: Gateway, decision: Decision, body: Mapping[str, Any], left: Callable[[], Awaitable[bool]]
-) -> ChatAnswer:
-    """left: whether the client has gone, who then pays for no further call. Raises AllFailed."""
+async def follow_plan(gateway: Gateway, decision: Decision, body: Mapping[str, Any]) -> ChatAnswer:
+    """Raises AllFailed."""
     way = Following(gateway, decision, body, decision.course)
     while (expert := way.course.ask) is not None:
-        if way.asked and await left():
-            raise HTTPException(LEFT, "the client left")
         if (found := await way.ask(expert)) is not None:
             return found
     if way.course.accept is None:
-        raise AllFailed(way.failed)
+        raise AllFailed(way.failed, soonest(way.waits))
     return await way.given(way.course.accept)
 
 
@@ -106,19 +103,18 @@ async def collected(found: ChatAnswer) -> ChatAnswer:
     """A stream to its end, as bytes. Raises UpstreamFailed."""
     if isinstance(found.content, bytes):
         return found
-    whole = bytearray()
+    whole, end = bytearray(), time.perf_counter() + LONGEST_STREAM
     try:
         async for part in found.content:
             whole += part
-            if len(whole) > LARGEST_ANSWER:
+            if len(whole) > LARGEST_ANSWER or time.perf_counter() > end:
                 raise UpstreamFailed("too long")
     except httpx.TimeoutException as error:
         raise UpstreamFailed("timeout") from error
     except httpx.HTTPError as error:
         raise UpstreamFailed("connection") from error
     finally:
-        with anyio.CancelScope(shield=True):
-            await found.response.aclose()
+        await closed(found.response)
     read = [read_line(line) for line in LINE_END.split(bytes(whole))]
     if not any(ended for _, ended in read):
         raise UpstreamFailed("cut")

@@ -4,12 +4,13 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import httpx
+from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
 from l2d.server.service import RouterService
@@ -17,16 +18,23 @@ from l2d.server.upstreams import Upstream
 
 # The client is not to blame, or another server may know better: a busy server, a wrong key, no such model.
 PASSED_OVER = (401, 403, 404, 408, 429)
-LARGEST_ANSWER = 64_000_000
+LARGEST_ANSWER = 64_000_000  # bytes, also of a stream
+LONGEST_STREAM = 1800.0  # seconds
+LEFT = 499  # as nginx calls it: the client has gone
 LONGEST_LINE = 1_000_000  # of an event stream, to look for its usage and its end
 HEADERS = ("retry-after", "x-request-id")  # of an answer, which are passed on
 NOTHING = 0.0  # the price of an error
 DONE, LINE_END = b"[DONE]", re.compile(rb"[\r\n]+")
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+T = TypeVar("T")
 
 
 class UpstreamFailed(Exception):
-    """Nothing of its answer was passed on. The message is a word or two: timeout, 429."""
+    """Nothing of its answer was passed on. The message is a word or two: timeout, 429. retry_after: as the upstream says."""
+
+    def __init__(self, why: str, retry_after: str | None = None) -> None:
+        super().__init__(why)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Gateway:
 
     async def answer(self, decision: Decision, body: Mapping[str, Any]) -> ChatAnswer:
         """Ask the chosen expert, then the next in the ranking. Raises AllFailed."""
-        failed, alone = dict[str, str](), decision.decided_by == "client"
+        failed, waits, alone = dict[str, str](), list[str | None](), decision.decided_by == "client"
         order = dict.fromkeys([decision.expert, *(one["expert"] for one in decision.ranking)])
         began = time.perf_counter()
         for expert in order:
@@ -67,17 +75,22 @@ class Gateway:
                 found = await open_answer(self.client, self.upstreams[expert], body, alone)
             except UpstreamFailed as failure:
                 failed[expert] = str(failure)
+                waits.append(failure.retry_after)
                 self.service.metrics.fallbacks.labels(expert, str(failure)).inc()
                 continue
             if failed:  # before the client hears of it: an outcome belongs to who answered
-                await self.service.note_substitute(decision, expert)
+                try:
+                    await self.service.note_substitute(decision, expert)
+                except BaseException:
+                    await closed(found.response)
+                    raise
             content = found.content
             if not isinstance(content, bytes):
                 content = self.watched(content, found.response, decision, expert, began, choices_of(body))
             seconds = time.perf_counter() - began
             return replace(found, content=content, expert=expert, failed=failed, seconds=seconds)
         self.service.note_answer(decision, None, NOTHING, None)
-        raise AllFailed(failed)
+        raise AllFailed(failed, soonest(waits))
 
     async def watched(
         self,
@@ -90,25 +103,25 @@ class Gateway:
     ) -> AsyncIterator[bytes]:
         """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one.
         choices: how many answers were asked for."""
-        usage, line = None, b""
+        usage, lines, size = None, Lines(), 0
         ended: set[Any] = set()
         try:
             async for part in parts:
-                *lines, line = LINE_END.split(line + part)
-                for one in lines:
+                for one in lines.added(part):
                     found, ends = read_line(one)
                     usage, ended = found or usage, ended | ends
-                line = line if len(line) < LONGEST_LINE else b""
+                size += len(part)
+                if size > LARGEST_ANSWER or time.perf_counter() - began > LONGEST_STREAM:
+                    raise httpx.DecodingError("too long")
                 yield part
-            ended |= read_line(line)[1]
+            ended |= read_line(lines.rest)[1]
             if DONE not in ended and len(ended) < choices:
                 raise httpx.RemoteProtocolError("no end")
         except httpx.HTTPError as error:
             self.service.count_error("cut stream")
             yield broken_event(f"{expert}: the answer was cut ({type(error).__name__})")
         finally:
-            with anyio.CancelScope(shield=True):  # also if the client has gone
-                await response.aclose()
+            await closed(response)  # also if the client has gone
             await self.finish(decision, expert, usage, time.perf_counter() - began)
 
     async def finish(
@@ -122,6 +135,56 @@ class Gateway:
             self.service.note_call(decision, decision.course.heard(None, price=price).last_call(seconds))
 
 
+class Lines:
+    """The lines of a stream that comes in pieces, each of which is looked at once. Of a line that is too long only the end is
+    left."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    @property
+    def rest(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def added(self, piece: bytes) -> list[bytes]:
+        """The lines that this piece ends."""
+        first, *others = LINE_END.split(piece)
+        self._size += len(first)
+        if self._size > LONGEST_LINE:
+            self._pieces, self._size = [], 0
+        self._pieces.append(first)
+        if not others:
+            return []
+        found = [self.rest, *others[:-1]]
+        self._pieces, self._size = [others[-1]], len(others[-1])
+        return found
+
+
+async def unless_left(receive: Callable[[], Awaitable[Mapping[str, Any]]], work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns. If the client leaves meanwhile, the work is cancelled, and with it what an upstream began."""
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise HTTPException(LEFT, "the client left")
+    finally:
+        for one in (doing, leaving):
+            one.cancel()
+        await asyncio.gather(doing, leaving, return_exceptions=True)
+
+
+async def closed(response: httpx.Response) -> None:
+    with anyio.CancelScope(shield=True):
+        await response.aclose()
+
+
+def soonest(waits: list[str | None]) -> str | None:
+    """The least retry-after, in seconds."""
+    return min((one for one in waits if one is not None and re.fullmatch("[0-9]{1,6}", one)), key=int, default=None)
+
+
 def choices_of(body: Mapping[str, Any]) -> int:
     wanted = body.get("n")
     return wanted if isinstance(wanted, int) else 1
@@ -132,7 +195,7 @@ async def open_answer(
 ) -> ChatAnswer:
     """Whole, or the beginning of a stream. alone: there is no other expert to ask, so its errors are passed on, except those about
     its key. Raises UpstreamFailed."""
-    content = json.dumps({**body, "model": upstream.model}).encode()
+    content = json.dumps({**body, "model": upstream.model}, allow_nan=False).encode()
     response: httpx.Response | None = None
     try:
         async with asyncio.timeout(upstream.timeout):
@@ -143,8 +206,7 @@ async def open_answer(
             return await first_bytes(response, bool(body.get("stream")), alone)
     except BaseException as error:
         if response is not None:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
+            await closed(response)
         if isinstance(error, TimeoutError | httpx.TimeoutException):
             raise UpstreamFailed("timeout") from error
         if isinstance(error, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError):
@@ -154,8 +216,8 @@ async def open_answer(
 
 async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> ChatAnswer:
     status, kind = response.status_code, response.headers.get("content-type", "application/json")
-    if status in (401, 403) or (not alone and (status in PASSED_OVER or status >= 500)):
-        raise UpstreamFailed(str(status))
+    if status in (401, 403) or 300 <= status < 400 or (not alone and (status in PASSED_OVER or status >= 500)):
+        raise UpstreamFailed(str(status), response.headers.get("retry-after") if status in (429, 503) else None)
     parts = response.aiter_raw()
     if stream and status == 200:
         if not kind.startswith("text/event-stream"):
@@ -173,6 +235,7 @@ async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> Ch
     whole = json_object(bytes(found))
     if status == 200 and whole is None:
         raise UpstreamFailed("not JSON")
+    kind = kind if "json" in kind else "text/plain; charset=utf-8"  # no markup from elsewhere
     return ChatAnswer(status, kind, bytes(found), response, usage_in(whole) if status == 200 and whole else None)
 
 
@@ -218,8 +281,8 @@ def broken_event(problem: str) -> bytes:
 
 
 class AllFailed(Exception):
-    """No expert answered. failed: why, by expert."""
+    """No expert answered. failed: why, by expert. retry_after: seconds, if an upstream says so."""
 
-    def __init__(self, failed: Mapping[str, str]) -> None:
+    def __init__(self, failed: Mapping[str, str], retry_after: str | None = None) -> None:
         super().__init__("no expert answered: " + ", ".join(f"{name} ({why})" for name, why in failed.items()))
-        self.failed = failed
+        self.failed, self.retry_after = failed, retry_after

@@ -18,7 +18,7 @@ from l2d.server.service import RouterService
 PAGE_FILE = Path(__file__).with_name("page.html")
 KEPT_SECONDS = 5.0  # that an answer about the last hour is kept at least
 BUSY = 0.05  # the largest share of the time in which the log is read
-LOCKED = {"cache-control": "no-cache", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
+LOCKED = {"cache-control": "no-cache", "referrer-policy": "no-referrer"}
 
 
 def add_page(app: FastAPI, service: RouterService) -> None:

@@ -34,7 +34,7 @@ class ReloadRefused(Exception):
 class ServeSettings:
     """keep: the part of inputs that the log keeps: text, features or none. explore: the share of queries whose expert is drawn.
     shadow: the expert that answers all queries. drift_limit: the share of far inputs beyond which the guard's expert answers.
-    cap: on the prices of a plan's calls, most_calls on their number. Tokens: None if there is none."""
+    cap: on the prices of a plan's calls, most_calls on their number. names: of this server. Tokens: None if there is none."""
 
     keep: str = "features"
     explore: float = 0.0
@@ -46,6 +46,7 @@ class ServeSettings:
     api_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
     largest_body: int = 8_000_000
+    names: frozenset[str] = frozenset()
     batch: int = 64
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from l2d.logs.decision import Call, Decision, new_decision_id, session_digest
 from l2d.logs.last_hour import read_last_hour
@@ -34,10 +34,22 @@ from l2d.server.served import (
 )
 from l2d.utils.errors import L2DError
 
+LOG_SECONDS = 10.0  # for what is read and written of the log; a database may hang
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 ROUTED = "l2d"  # the model that means: choose
 
+T = TypeVar("T")
 logger = logging.getLogger("l2d.serve")
+
+
+async def written(waiting: Future[T]) -> T:
+    """The result of an operation of the log. Raises LogUnavailable, also if it takes too long: if it has not begun, it never
+    will."""
+    try:
+        async with asyncio.timeout(LOG_SECONDS):
+            return await asyncio.wrap_future(waiting)
+    except TimeoutError:
+        raise LogUnavailable(f"no answer within {LOG_SECONDS:g} seconds") from None
 
 
 class RouterService:
@@ -108,7 +120,7 @@ class RouterService:
         run = self.current
         query = chat_query(messages, features, run.router.description)
         digest = session_digest(session)
-        held = None if digest is None or reroute else await asyncio.wrap_future(self.log.expert_of(digest))
+        held = None if digest is None or reroute else await written(self.log.expert_of(digest))
         [found] = await self._decide(run, run.router, [query], digest, held, alone)
         await self._log([found])
         return found
@@ -170,7 +182,7 @@ class RouterService:
         return draw_expert(preferred, by, experts, self.settings.explore, self.rng)
 
     async def _log(self, decisions: Sequence[Decision]) -> None:
-        await asyncio.wrap_future(self.log.add_decisions(decisions))
+        await written(self.log.add_decisions(decisions))
         for one in decisions:
             self.metrics.choices.labels(one.expert, one.decided_by).inc()
             if one.guard is not None:
@@ -188,14 +200,14 @@ class RouterService:
 
     async def record(self, outcomes: Sequence[ReportedOutcome]) -> int:
         """Return how many were new; only these are counted. Raises OutcomeRefused, LogUnavailable."""
-        new = await asyncio.wrap_future(self.log.add_outcomes(outcomes))
+        new = await written(self.log.add_outcomes(outcomes))
         self.metrics.outcomes.inc(len(new))
         self.metrics.wrong.inc(sum(one.error for one in new))
         return len(new)
 
     async def note_substitute(self, decision: Decision, expert: str) -> None:
         """Record who answers in place of the chosen expert, at its price in the run that decided."""
-        await asyncio.wrap_future(self.log.add_answer(decision.id, expert, decision.prices[expert], None))
+        await written(self.log.add_answer(decision.id, expert, decision.prices[expert], None))
 
     def note_answer(self, decision: Decision, expert: str | None, price: float | None, seconds: float | None) -> None:
         """Record an answer's price, by its usage if that is known, and count it for the expert. Nobody waits for the log: a failure
@@ -222,7 +234,7 @@ class RouterService:
 
     async def ready(self) -> str:
         """Return the run's name. Raises LogUnavailable."""
-        await asyncio.wrap_future(self.log.check())
+        await written(self.log.check())
         return self.current.name
 
     def model_names(self) -> list[str]:
@@ -245,8 +257,8 @@ class RouterService:
                 raise ReloadRefused(f"{folder}: it sees {about.sees}, not {before.sees}; {FORCE}")
             if about.guard.constant is not None and not new.router.raw and not force:
                 raise ReloadRefused(f"{folder}: {new.router.guard_note}; {FORCE}")
-            await asyncio.wrap_future(self.log.add_run(new.name, about_inputs(new.router)))
-            self.swaps = await asyncio.wrap_future(self.log.add_swap(new.name))
+            await written(self.log.add_run(new.name, about_inputs(new.router)))
+            self.swaps = await written(self.log.add_swap(new.name))
             self.swap_to(new)
             return new.name
 
@@ -259,7 +271,7 @@ class RouterService:
 
     async def follow(self) -> None:
         """Swap to the run that another server with this log reloaded, if this one can serve it. Its guard was checked there."""
-        number, run = await asyncio.wrap_future(self.log.last_swap())
+        number, run = await written(self.log.last_swap())
         if number <= self.swaps or run is None:
             return
         async with self._reloading:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from l2d.utils.errors import NO_VALUE, L2DError, ParameterError
 from l2d.utils.parameters import NonNegative, Positive, clearest_problem
 
+MOST_TOKENS = 10**9  # of one answer; who reports more is not believed
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 
 
@@ -39,7 +40,7 @@ class Upstream:
         if not usage or (self.input_price is None and self.output_price is None):
             return None
         read, written = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-        if not all(isinstance(tokens, int) and tokens >= 0 for tokens in (read, written)):
+        if not all(isinstance(tokens, int) and 0 <= tokens <= MOST_TOKENS for tokens in (read, written)):
             return None
         return float((self.input_price or 0) * read + (self.output_price or 0) * written)  # type: ignore[operator]
 

@@ -1,0 +1,75 @@
+"""HTTP within limits: heads of requests, which uvicorn reads without any limit of size or time."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LARGEST_HEAD = 131_072  # bytes; x-l2d-features may have 65,536
+MOST_HEADERS = 200
+HEAD_SECONDS = 10.0  # in which the head of a request must be there
+
+
+class HeadTooLarge(Exception):
+    """The parser reports it as a mistake of the client."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """Closes connections whose heads are too large or too slow. Trailers and the lines between chunks count as heads too."""
+
+    due: asyncio.TimerHandle | None = None
+    in_body = False
+    beside_bodies = in_headers = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.head_is_there()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self.beside_bodies += len(data)
+        if self.due is None and not self.in_body:
+            self.wait_for_head()
+        super().data_received(data)
+        if self.beside_bodies > LARGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        self.beside_bodies = self.in_headers = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.in_headers += len(name) + len(value)
+        if self.in_headers + len(self.url) > LARGEST_HEAD or len(self.headers) >= MOST_HEADERS:
+            raise HeadTooLarge
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self.in_body = True
+        self.head_is_there()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self.beside_bodies -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.in_body = False
+        super().on_message_complete()
+
+    def wait_for_head(self) -> None:
+        self.due = self.loop.call_later(HEAD_SECONDS, self.head_is_late)
+
+    def head_is_there(self) -> None:
+        if self.due is not None:
+            self.due.cancel()
+            self.due = None
+
+    def head_is_late(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # the next request waits for this one's answer
+            self.wait_for_head()
+        elif not self.transport.is_closing():
+            self.transport.close()
