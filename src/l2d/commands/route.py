@@ -63,6 +63,9 @@ def make_route_parser() -> argparse.ArgumentParser:
     image = "images, for routers that see one; they are resized to the size that the router was trained on"
     queries.add_argument("--image", metavar="FILE", nargs="+", action="extend", help=image)
     add_decision_flags(parser)
+    capacity = """the most rows of --file for an expert: {alice: 40, large: 10%}. The rows are assigned so that the expected cost
+        of all is least; experts that are not named have no limit"""
+    parser.add_argument("--capacity", type=read_capacity, help=capacity)
     written = "write the CSV to this file (default: print it)"
     parser.add_argument("--out", metavar="CHOICES", type=user_path, help=written)
     return parser
@@ -101,6 +104,14 @@ def read_prices(text: str) -> list[float] | dict[str, float]:
     if len(named) != len(parts):
         raise ParameterError("--prices", "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order", text)
     return named
+
+
+def read_capacity(text: str) -> dict[str, str]:
+    """alice=40,large=10%, or {alice: 40, large: "10%"}."""
+    parts = [part.rpartition("=" if "=" in part else ":") for part in text.strip("{} ").split(",")]
+    if not all(separator for _, separator, _ in parts):
+        raise ParameterError("--capacity", 'must be such as {alice: 40, large: "10%"}', text)
+    return {name.strip(" '\""): amount.strip(" '\"") for name, _, amount in parts}
 
 
 def read_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -163,8 +174,11 @@ def tell_how_it_decides(router: "Router") -> None:
 
 
 def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":
+    if options.capacity is not None and options.file is None:
+        raise ParameterError("--capacity", "needs --file, a batch of rows", dict(options.capacity))
     if options.file is not None:
-        return router.route_file(options.file)
+        with given_as_flags():
+            return router.route_file(options.file, capacity=options.capacity)
     for name in ("text", "image"):  # texts and paths are both words: the flag says which
         if getattr(options, name) is not None and router.description.kind != name:
             raise L2DError(f"--{name}: this router sees {router.description.sees}; see l2d route --help")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from l2d.core.prices import PriceList
 from l2d.router.added import NewExpert, with_expert
+from l2d.router.capacity import Capacity, within_capacity
 from l2d.router.choices import Choice, make_choices
 from l2d.router.export import export_router
 from l2d.router.plan_tree import plot_plan
@@ -156,21 +157,24 @@ class Router(TrainedRouter):
         """
         return with_expert(self, NewExpert(name, queries, errors, price, like, others))
 
-    def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
+    def route(self, queries: Sequence[Any] | np.ndarray | Tensor, *, capacity: Capacity | None = None) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
         [n, H, W, C] with the pixel values of the training images. A query with an empty text goes to the best single expert;
-        its choice is `unread`."""
+        its choice is `unread`. capacity: the most of these queries for an expert, `{"alice": 40, "large": "10%"}`; together the
+        choices then have the least expected cost."""
         if not len(queries):
             return []
         inputs, empty = readable_inputs(self, queries)
-        return make_choices(self, outputs_of(self, inputs), empty)
+        choices = make_choices(self, outputs_of(self, inputs), empty)
+        return choices if capacity is None else within_capacity(self, choices, capacity)
 
-    def route_file(self, path: str | Path) -> list[Choice]:
+    def route_file(self, path: str | Path, *, capacity: Capacity | None = None) -> list[Choice]:
         """One choice for each row of a CSV, Parquet or JSONL file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
         file = Path(os.path.expanduser(path))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
         inputs, empty, ids = file_inputs(file, self.description, lambda texts: embed(self, texts))
         choices = make_choices(self, outputs_of(self, inputs), empty)
+        choices = choices if capacity is None else within_capacity(self, choices, capacity)
         return [replace(choice, id=known) for choice, known in zip(choices, ids, strict=True)]
 
     def decide(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:

@@ -1,0 +1,57 @@
+"""A batch of choices in which no expert gets more than it can take."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from l2d.core.assignment import assign
+from l2d.router.choices import Choice
+from l2d.router.trained import TrainedRouter, active_guard, plan_of
+from l2d.utils.errors import ParameterError, unknown
+
+Capacity: TypeAlias = Mapping[str, float | str]
+
+
+def within_capacity(router: TrainedRouter, choices: Sequence[Choice], capacity: Capacity) -> list[Choice]:
+    """The choices with the least expected cost in all, with the guard's offsets. Queries without a text cost as much everywhere."""
+    limits = capacities(capacity, router.experts, len(choices))
+    if plan_of(router)[0] is not None or not any(choice.expected_costs for choice in choices):
+        raise ParameterError(
+            "capacity", "this router does not expect a cost of each expert; use method=auto, or no plan"
+        )
+    guard = active_guard(router)
+    offsets = np.zeros(len(router.experts)) if guard is None or guard.offsets is None else np.array(guard.offsets)
+    costs = [[(choice.expected_costs or {}).get(name, 0.0) for name in router.experts] for choice in choices]
+    chosen, _ = assign(np.array(costs) - offsets, limits)
+    return [moved(choice, router.experts[k]) for choice, k in zip(choices, chosen.tolist(), strict=True)]
+
+
+def moved(choice: Choice, expert: str) -> Choice:
+    return replace(choice, expert=expert, ranking=tuple(dict.fromkeys([expert, *choice.ranking])))
+
+
+def capacities(given: Capacity, experts: Sequence[str], n: int) -> np.ndarray:
+    """The most rows of each expert: a number, or a share such as 10%, rounded down; n for an expert that is not named."""
+    limits = np.full(len(experts), n)
+    for name, amount in given.items():
+        if name not in experts:
+            raise ParameterError("capacity", unknown("expert", name, experts), name)
+        limits[experts.index(name)] = limit_of(str(amount), n)
+    if int(limits.sum()) < n:
+        raise ParameterError("capacity", f"{limits.sum():,} in all for {n:,} rows; raise one", dict(given))
+    return limits
+
+
+def limit_of(text: str, n: int) -> int:
+    share = text.strip().endswith("%")
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf") or (share and value > 100) or not (share or value.is_integer()):
+        raise ParameterError(
+            "capacity", "must be a whole number, or a share of the rows such as 10%, at most 100%", text
+        )
+    return min(n, int(n * value / 100 + 1e-9) if share else int(value))

@@ -1,0 +1,47 @@
+"""Choices of a batch under capacities."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import l2d
+from l2d.commands.route import read_capacity
+from l2d.router.capacity import capacities
+from l2d.utils.errors import L2DError, ParameterError
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(size=(400, 1))
+ERRORS = (RNG.random((400, 2)) < np.concatenate([np.full_like(X, 0.05), X], axis=1)).astype(float)
+
+
+def test_who_gains_most_from_an_expert_gets_it() -> None:
+    """Both cost the same, so expert 1 is wanted for all x above .05; it goes to the largest."""
+    router = l2d.fit(X, errors=ERRORS, prices=[0.1, 0.1], method="linear", options={"progress": False}).at(raw=True)
+    queries = np.linspace(0.1, 0.9, 50)[:, None]
+    for limit, places in (("20%", 10), (13, 13), (0, 0)):
+        found = router.route(queries, capacity={"expert 1": limit})
+        assert [choice.expert == "expert 1" for choice in found] == [False] * (50 - places) + [True] * places
+        assert all(choice.ranking[0] == choice.expert and len(choice.ranking) == 2 for choice in found)
+    free = router.route(queries, capacity={"expert 1": 50})
+    assert [choice.expert for choice in free] == [choice.expert for choice in router.route(queries)]
+
+
+def test_shares_are_rounded_down_and_others_have_no_limit() -> None:
+    assert capacities({"a": "33%", "b": 4.0}, ("a", "b", "c"), 10).tolist() == [3, 4, 10]
+    assert read_capacity('{alice: 40, "large model": "10%"}') == {"alice": "40", "large model": "10%"}
+    assert read_capacity("alice=40") == {"alice": "40"}
+
+
+@pytest.mark.parametrize(
+    "given", [{"d": 4}, {"a": "101%"}, {"a": -1}, {"a": 1.5}, {"a": "many"}, {"a": 3, "b": 3, "c": 3}, {"a": "nan"}]
+)
+def test_what_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=r"^capacity=") as caught:
+        capacities(given, ("a", "b", "c"), 10)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(L2DError, match=r"^--capacity=alice"):
+        read_capacity("alice")
+    router = l2d.fit(X, errors=ERRORS, method="mild", options={"progress": False, "recipe.epochs": 1})
+    with pytest.raises(ParameterError, match=r"^capacity: "):
+        router.route(X[:4], capacity={"expert 1": 2})
