@@ -1,5 +1,5 @@
-"""Assigns a batch of rows to experts at the least expected cost so that nobody gets more than a capacity (a transportation problem).
-First each expert gets a shadow price at which about as many rows want it as it can take; then chains of moves mend the rest exactly.
+"""Assigns a batch of rows to experts at the least expected cost so that nobody gets more than a capacity. First each expert gets a
+shadow price at which about as many rows want it as it can take; then chains of moves mend the rest, exactly (min-cost flow).
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,8 @@ TIE = 1e-12  # costs that differ by less are equal
 @dataclass
 class Flow:
     """costs [n, p]; chosen int [n]; spare int [p]: places that stay empty; room int [p]: capacity less rows and empty places,
-    negative where there are too many, 0 in all. step [p, p]: the least that moving a row of expert j to k costs, infinite without a row."""
+    negative where there are too many, 0 in all. step [p, p]: the least that moving a row of expert j to k costs, infinite
+    without a row."""
 
     costs: np.ndarray
     chosen: np.ndarray
