@@ -1,9 +1,10 @@
 """Whom to ask next, given what was said: chances of answers, backward induction over sets of asked experts, and simple plans.
 
 State: the log-odds f_k(x) that each expert is right, who was asked, and what they said. Action: stop with an answer, or ask
-another. V(S) is the least expected cost from the set S of asked experts on: V(S) = min(1 − max_j π_j, min_{k ∉ S} Q(S, k)), where
-π_j is the chance that expert j's answer is right, and Q(S, k) = E[price_k + V(S ∪ {k}) | state]. Both are regressions, π one over
-all states.
+another. V(S) is the least expected cost from the set S of asked experts on: V(S) = min(Q(S, stop), min_{k ∉ S} Q(S, k)), where
+Q(S, k) = E[price_k + V(S ∪ {k}) | state], and Q(S, stop) = 1 − max_j π_j for the chance π_j that expert j's answer is right. π is
+one regression over all states, Q one over the rows in each set. Q(S, stop) is the mean of both estimates: what is compared with
+the cost of asking must not differ from it only by how it was estimated.
 """
 
 import itertools
@@ -19,7 +20,8 @@ from l2d.core.replies import Replies
 MOST = 8  # experts: there are 2^p sets of them
 STATES = 300_000  # to learn chances from, at most
 FOLDS = 5
-PENALTY = 1e-4  # of the regressions, per row
+PENALTY = 1e-4  # of the logistic regression, per row
+RIDGE = 0.1  # of the regression of costs, per row, on standardised columns
 STEPS, LONGEST, CLOSE = 20, 3.0, 1e-4  # of Newton's method: how many, how long, and which one is the last
 FLAT = 1e-6  # the least weight of a row there
 CONSTANT = 1e-6  # the spread of a column that says nothing
@@ -62,6 +64,7 @@ def answer_features(view: View, asked: Tensor) -> Tensor:
     parts = [pro, con, pro * better, con * better, pro * (size > 1)[..., None]]
     parts += [(votes[..., None] == counts).to(pro) for votes in (size, rival)]
     parts += [part[..., None] for part in (view.kinds < 0, mean, mean * size, mean * con.sum(dim=2))]
+    parts += [torch.eye(p).expand(n, p, p)]  # equal answers may be graded differently
     parts += [part * view.signals[:, None, :, s] for s in range(view.signals.shape[2]) for part in (pro, con)]
     return torch.cat([part.to(pro) for part in parts], dim=2)
 
@@ -90,19 +93,22 @@ def chances_of(weights: Tensor, view: View, asked: Tensor) -> Tensor:
     return torch.where(asked, torch.sigmoid(scores), -1.0)
 
 
-def move_features(view: View, asked: Tensor, chances: Tensor) -> Tensor:
-    """What the cost from here on depends on, if expert k is asked next. -> [n, p, G]"""
-    known = torch.sigmoid(view.logits)
-    first, second = chances.clamp(min=0).topk(2, dim=1).values.T
-    one = torch.ones_like(first)
-    common = torch.stack([one, first, first * first, second, first * second], dim=1)[:, None, :].expand(
-        -1, known.shape[1], -1
-    )
-    own = torch.stack([known, known * first[:, None], known * known], dim=2)
-    left = torch.where(asked, 0.0, known)[:, None, :] * (
-        1 - torch.eye(known.shape[1])
-    )  # those who could be asked after k
-    return torch.cat([common, own, left], dim=2)
+def state_features(view: View, asked: Tensor, chances: Tensor) -> Tensor:
+    """What the cost from here on depends on: the best answer's chance, that of the best other answer, who is left. The first
+    column is 1. -> [n, G]"""
+    known, found = torch.sigmoid(view.logits), chances.clamp(min=0)
+    best, answer = found.max(dim=1)
+    same = view.same[torch.arange(len(view)), answer]
+    rival = torch.where(same, 0.0, found).amax(dim=1)
+    common = [torch.ones_like(best), best, best * best, rival, best * rival, known.square().mean(dim=1)]
+    return torch.cat([torch.stack(common, dim=1), torch.where(asked, 0.0, known)], dim=1)
+
+
+def expected_costs(features: Tensor, weights: Tensor, chances: Tensor) -> Tensor:
+    """Q of asking each expert next, and of stopping, infinite before any answer. weights [n, p + 1, G] -> [n, p + 1]"""
+    found, best = torch.einsum("ng,nag->na", features, weights), chances.amax(dim=1)
+    stop = torch.where(best >= 0, (found[:, -1] + 1 - best) / 2, torch.inf)
+    return torch.cat([found[:, :-1], stop[:, None]], dim=1)
 
 
 def number_of(asked: Tensor) -> Tensor:
@@ -129,11 +135,7 @@ def learn_chances(view: View, right: Tensor, seen: Tensor | None = None) -> Tens
         rows = torch.arange(n) if seen is None else seen[number].nonzero().flatten()
         rows = rows if len(rows) <= each else rows[torch.randperm(len(rows), generator=draw)[:each]]
         some, mine = view.take(rows), asked.expand(len(rows), p)
-        earlier = torch.tril(some.same & asked, diagonal=-1).any(dim=2)  # one answer counts once
-        counted = mine & ~earlier
-        parts.append(
-            (answer_features(some, mine)[counted], right[rows][counted], folds[rows][:, None].expand(-1, p)[counted])
-        )
+        parts.append((answer_features(some, mine)[mine], right[rows][mine], folds[rows][:, None].expand(-1, p)[mine]))
     features, outcomes, held = (torch.cat(column) for column in zip(*parts, strict=True))
     mean, spread = features.mean(dim=0), features.std(dim=0, correction=0)
     spread = torch.where(spread < CONSTANT, 1.0, spread)
@@ -173,17 +175,17 @@ class Rows:
 
 
 def induct(rows: Rows, prices: Tensor) -> Tensor:
-    """Backward induction: Q's weights [2^p, p, G]. A row's value is what it costs to follow the plan from there, with decisions
-    that its own outcome did not enter. prices [p] or [n, p]."""
+    """Backward induction: Q's weights [2^p, p + 1, G], those of stopping last. A row's value is what it costs to follow the plan
+    from there, with decisions that its own outcome did not enter. prices [p] or [n, p]."""
     n, p = rows.right.shape
     folds, paid, sets = fold_numbers(n), prices.expand(n, p).to(rows.right), every_set(p)
-    errors, values, moves = 1 - rows.right, torch.zeros(n, 2**p), None
+    errors, values, moves = 1 - rows.right, torch.zeros(n, 2**p), torch.zeros(2**p, p + 1, 6 + p)
     for number in sets.sum(dim=1).argsort(descending=True, stable=True).tolist():
-        pi = rows.chances[number]
-        features = move_features(rows.view, sets[number].expand(n, p), pi)
-        moves = torch.zeros(2**p, p, features.shape[2]) if moves is None else moves
+        pi, seen = rows.chances[number], None if rows.seen is None else rows.seen[number]
+        features = state_features(rows.view, sets[number].expand(n, p), pi)
         best, answer = pi.max(dim=1)
-        expected = torch.where(best >= 0, 1 - best, torch.inf)
+        moves[number, p], guessed = crossed_regression(features, errors.gather(1, answer[:, None])[:, 0], folds, seen)
+        expected = torch.where(best >= 0, (guessed + 1 - best) / 2, torch.inf)
         value = errors.gather(1, answer[:, None])[:, 0]
         for k in (~sets[number]).nonzero().flatten().tolist():
             target, known = paid[:, k] + values[:, number | 1 << k], None
@@ -192,31 +194,39 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
                 if int(known.sum()) < LEAST_SEEN:
                     moves[number, k, 0] = NEVER
                     continue
-            moves[number, k], guessed = crossed_regression(features[:, k], target, folds, known)
+            moves[number, k], guessed = crossed_regression(features, target, folds, known)
             if known is not None:
                 guessed = guessed.maximum(paid[:, k])  # where it never went on, it must not promise too much
                 target = torch.where(known, target, guessed)
             better = guessed < expected
             expected, value = torch.where(better, guessed, expected), torch.where(better, target, value)
         values[:, number] = value
-    assert moves is not None
     return moves
 
 
 def crossed_regression(
     features: Tensor, target: Tensor, folds: Tensor, known: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Ridge weights [G], and each row's prediction by the other folds' rows [n]. known: where there is a target."""
-    points, goal = features.double(), target.double()
+    """Ridge weights [G], and each row's prediction by the other folds' rows [n]. known: where there is a target. The first column
+    is 1."""
     here = torch.ones_like(folds, dtype=torch.bool) if known is None else known
+    if not here.any():
+        return torch.zeros(features.shape[1]), torch.zeros(len(folds))
+    spread, mean = features[here].std(dim=0, correction=0), features[here].mean(dim=0)
+    spread, mean = torch.where(spread < CONSTANT, 1.0, spread).double(), mean.double()
+    mean[0] = 0.0
+    points, goal = (features.double() - mean) / spread, target.double()
     whole, sums = points[here].T @ points[here], points[here].T @ goal[here]
-    penalty = PENALTY * max(1, int(here.sum())) * torch.eye(points.shape[1], dtype=torch.float64)
+    penalty = RIDGE * int(here.sum()) * torch.eye(points.shape[1], dtype=torch.float64)
+    penalty[0, 0] = FLAT  # so that a single row in all folds is no error
     guessed = torch.empty_like(goal)
     for fold in range(FOLDS):
         mine = points[here & (folds == fold)]
         weights = torch.linalg.solve(whole - mine.T @ mine + penalty, sums - mine.T @ goal[here & (folds == fold)])
         guessed[folds == fold] = points[folds == fold] @ weights
-    return torch.linalg.solve(whole + penalty, sums).float(), guessed.float()
+    weights = torch.linalg.solve(whole + penalty, sums) / spread
+    weights[0] -= weights @ mean
+    return weights.float(), guessed.float()
 
 
 # A plan: the next expert to ask on each row, −1 to stop, and the expert whose answer is given then. blocked: who may not be asked.
@@ -228,12 +238,12 @@ def least_cost(moves: Tensor, prices: Tensor | None = None) -> Plan:
     """The plan of the induction. prices [p]: a call costs no less; for a log, see induct."""
 
     def plan(view: View, asked: Tensor, chances: Tensor, blocked: Tensor) -> tuple[Tensor, Tensor]:
-        expected = (move_features(view, asked, chances) * moves[number_of(asked)]).sum(dim=2)
-        expected = expected if prices is None else expected.maximum(prices)
-        least, move = torch.where(asked | blocked, torch.inf, expected).min(dim=1)
-        best, answer = chances.max(dim=1)
-        stop = (best >= 0) & (1 - best <= least)
-        return torch.where(stop, -1, move), answer
+        expected = expected_costs(state_features(view, asked, chances), moves[number_of(asked)], chances)
+        if prices is not None:
+            expected[:, :-1] = expected[:, :-1].maximum(prices)
+        expected[:, :-1][asked | blocked] = torch.inf
+        move = expected.argmin(dim=1)
+        return torch.where(move == asked.shape[1], -1, move), chances.argmax(dim=1)
 
     return plan
 
@@ -263,7 +273,7 @@ def in_turn(experts: Sequence[int], threshold: float) -> Plan:
 
 
 def if_two_disagree(first: int, second: int, third: int) -> Plan:
-    """Ask two; if they disagree, take the third one's answer."""
+    """Ask two; if they agree, take the first one's answer, else the third one's."""
 
     def plan(view: View, asked: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         done, agree = asked.sum(dim=1), view.same[:, first, second]
@@ -326,12 +336,13 @@ def simple_plan(kind: str, experts: Sequence[int], threshold: float) -> Plan:
 
 
 def simple_candidates(kind: str, right: Tensor, prices: Tensor) -> list[tuple[tuple[int, ...], float]]:
-    """Experts and threshold. Cascades go from cheap to dear; a majority of three follows the best of them. prices [n, p]."""
+    """Experts and threshold. Cascades go from cheap to dear; of two that agree and of a majority the best one's answer counts.
+    prices [n, p]."""
     p, good = right.shape[1], right.nanmean(dim=0).tolist()
     pairs = list(itertools.combinations(prices.mean(dim=0).argsort(stable=True).tolist(), 2))
     if kind == "cascade":
         return [(pair, level) for pair in pairs for level in LEVELS]
+    best = sorted(range(p), key=lambda k: -good[k])
     if kind == "two agree":
-        return [((*pair, third), 0.0) for pair in pairs for third in range(p) if third not in pair]
-    threes = itertools.combinations(range(p), 3)
-    return [(tuple(sorted(three, key=lambda k: -good[k])), 0.0) for three in threes]
+        return [((*pair, k), 0.0) for pair in itertools.combinations(best, 2) for k in range(p) if k not in pair]
+    return [(three, 0.0) for three in itertools.combinations(best, 3)]

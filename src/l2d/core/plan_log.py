@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from l2d.core.plan import Plan, View, crossed_regression, every_set, fold_numbers, move_features
+from l2d.core.plan import Plan, View, crossed_regression, every_set, fold_numbers, state_features
 from l2d.core.replies import Asks
 
 Chances = Callable[[Tensor, Tensor], Tensor]  # see follow in core/plan.py
@@ -39,7 +39,8 @@ def turns_of(plan: Plan, view: View, asks: Asks, chances: Chances) -> list[Turn]
         move, answer = plan(view, asked, known, nobody)
         next_one = move.clamp(min=0)
         followed = alive & (move >= 0) & (asks.turn[rows, next_one] == len(found))
-        features = move_features(view, asked, known)[rows, next_one]
+        asks_now = torch.nn.functional.one_hot(next_one, p) * torch.stack([torch.ones_like(view.logits), view.logits])
+        features = torch.cat([state_features(view, asked, known), *asks_now], dim=1)
         found.append(Turn(alive, move, answer, features, followed))
         asked = asked.clone()
         asked[rows[followed], move[followed]] = True

@@ -103,7 +103,8 @@ class Planner(Best):
         assert rows.paid is not None
         seen = rows.replies.signals
         self.mean = seen.nanmean(dim=0).nan_to_num()
-        self.std = (seen - self.mean).square().nanmean(dim=0).sqrt().nan_to_num(nan=1.0).clamp(min=1e-3)
+        spread = (seen - self.mean).square().nanmean(dim=0).sqrt()
+        self.std = torch.where(spread > CERTAIN, spread, torch.inf)  # what never varied says nothing later
         self.logits = torch.logit(self.left_out_by_the_best(rows).clamp(CERTAIN, 1 - CERTAIN)).float()
         self.kinds, self.signals, self.right = rows.replies.kinds, seen, rows.right.float()
         if (asks := rows.replies.asks) is not None:
