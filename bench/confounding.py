@@ -5,7 +5,7 @@ bench/results/confounding.csv.
 
 Logs are SIMULATED, so that the truth is known. A tenant decides how hard the queries are, which their texts do not show. Who is
 asked depends on the tenant, on the text, on both or on neither. Each log is judged in five folds, as `l2d train` does it: with the
-text alone, with dataset.confounders=[tenant], and with given propensities. The text is 256 hashed words and pairs of words.
+text alone, with dataset.confounders=[tenant], and with given propensities. The text is read as the default router reads it.
 """
 
 import math
@@ -24,10 +24,10 @@ from torch import Tensor
 
 from l2d.core.guard import paired
 from l2d.data.arrays import Answers
-from l2d.data.confounders import encoded
+from l2d.data.confounders import clustered, encoded
 from l2d.data.sheet import Sheet
 from l2d.data.split import Split
-from l2d.data.text.encoders import hashed_words
+from l2d.data.text.words import Words
 from l2d.logs.model import fit_log_model
 from l2d.utils.text import Z
 from provenance import ROOT, about
@@ -87,7 +87,7 @@ def truth() -> np.ndarray:
 
 
 def simulated(policy: str, n: int, seed: int) -> Log:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([POLICIES.index(policy), seed])
     tenants = [str(one) for one in rng.choice(list(TENANTS), size=n, p=list(TENANTS.values()))]
     topics = [str(rng.choice(NAMES, p=TOPICS[tenant])) for tenant in tenants]
     chances = np.stack([chance(policy, *pair) for pair in zip(tenants, topics, strict=True)])
@@ -100,8 +100,10 @@ def judged(log: Log, inputs: Tensor, *, tenant: bool, given: bool) -> Tensor:
     """The doubly robust cost of each model on each row, which the model of the log did not see [n, 3]."""
     errors = torch.from_numpy(np.where(log.asked, log.errors, np.nan))
     chances = torch.from_numpy(log.chances) if given else None
-    confounders = encoded(Sheet(Path("log"), {"tenant": pa.array(log.tenants)}), ["tenant"])
-    answers = Answers(errors, propensities=chances, confounders=confounders if tenant else None)
+    kinds = clustered(inputs, int(log.asked.sum(axis=0).min()))
+    confounders = encoded(Sheet(Path("log"), {"tenant": pa.array(log.tenants)}), ["tenant"]) if tenant else kinds[:, :0]
+    known = None if given else torch.cat([confounders, kinds], dim=1)
+    answers = Answers(errors, propensities=chances, confounders=known)
     prices = torch.tensor(PRICES, dtype=torch.float64)
     whole = Split(inputs, torch.arange(len(errors)), answers, errors + prices, prices, torch.full((len(errors),), -1))
     found, fold = torch.zeros_like(errors), torch.arange(len(errors)) % FOLDS
@@ -114,7 +116,7 @@ def of_a_log(policy: str, n: int, seed: int) -> list[Row]:
     """The estimated cost of each model, its standard error and the truth."""
     torch.set_num_threads(1)
     log, rows = simulated(policy, n, seed), []
-    inputs = torch.from_numpy(hashed_words(log.texts))
+    inputs = torch.from_numpy(Words().fitted(log.texts).embed(log.texts))
     for known, (tenant, given) in KNOWN.items():
         costs = judged(log, inputs, tenant=tenant, given=given)
         for model, values, true in zip(MODELS, costs.T, truth(), strict=True):

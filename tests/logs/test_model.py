@@ -124,7 +124,7 @@ def test_inputs_that_say_nothing_of_who_is_asked_do_not_count() -> None:
     points = torch.cat([torch.randn(600, 200, generator=rng), torch.ones(600, 1)], dim=1).double()
     drawn = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 600, replacement=True, generator=rng)
     asked = torch.eye(3, dtype=torch.bool)[drawn]
-    found = torch.sigmoid(points @ fit_chances(points, asked, 200)[0])
+    found = (points @ fit_chances(points, asked, 200)[0]).softmax(dim=1)
     torch.testing.assert_close(found, asked.double().mean(dim=0).expand(600, 3))
 
 
@@ -139,7 +139,7 @@ def test_confounders_do_not_drown_among_inputs() -> None:
     ones = torch.ones(1_500, 1).double()
     points = torch.cat([noise, LARGE * groups, ones], dim=1)
     coefficients, odds = fit_chances(points, asked, 200)
-    for found in (torch.sigmoid(points @ coefficients), torch.sigmoid(odds)):
+    for found in ((points @ coefficients).softmax(dim=1), odds.softmax(dim=1)):
         assert (found - truth).abs().max() < 0.08
     drowned = torch.cat([noise, groups, ones], dim=1)
     found = torch.sigmoid(drowned @ fit_chances(drowned, asked, 203)[0])

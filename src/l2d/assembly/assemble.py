@@ -181,7 +181,7 @@ def complete(splits: Splits, cost: Cost, division: Division) -> Splits:
         test=test,
         train_costs=doubly_robust(train.costs, model.own),
         propensities="estimated" if train.answers.propensities is None else "given",
-        price_weights=model.prices if division.sampling == "none" and train.answers.confounders is None else None,
+        price_weights=model.inputs_prices if division.sampling == "none" else None,
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MANY = 20  # different numbers; more are divided into quantiles
 QUANTILES = 10
 RARE = 10  # rows; values that fewer have are one group
+CLUSTERS, ROWS_OF_A_CLUSTER, SOME = 8, 20, 10_000  # SOME: rows that they are learned from
 CHANCE = 0.01  # that some column is named although none tells who was asked
 
 
@@ -44,6 +45,19 @@ def encoded(sheet: Sheet, columns: Sequence[str]) -> Tensor:
         if not np.isnan(values).any() and len(np.unique(values)) > MANY:
             parts.append(((values - values.mean()) / values.std())[:, None])
     return torch.from_numpy(np.concatenate(parts, axis=1))
+
+
+def clustered(inputs: Tensor, least: int) -> Tensor:
+    """float64 [n, k]: the cluster of each row of numbers, 0 or 1. A regression on many numbers is too weak where few were asked; on
+    clusters it has the shares of each. least: rows on which the expert that was asked least was."""
+    import torch
+    from sklearn.cluster import KMeans
+
+    k = min(CLUSTERS, least // ROWS_OF_A_CLUSTER)
+    if k < 2:
+        return torch.zeros(len(inputs), 0, dtype=torch.float64)
+    means = KMeans(k, n_init=2, random_state=0).fit(inputs[:SOME].numpy())
+    return torch.eye(k, dtype=torch.float64)[torch.from_numpy(means.predict(inputs.numpy())).long()]
 
 
 def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[str, tuple[float, float]]:

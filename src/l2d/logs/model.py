@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -32,8 +33,9 @@ class LogModel:
     inputs, if these are rows of numbers, and in the confounders; else they are means.
 
     mean, std: of the inputs [F]. costs, prices [F + C + 1, p]: coefficients; prices is None if rows have none of their own. chances
-    [F + C + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. own: for the training rows,
-    each by a model that did not see the row; own_prices [n, p] likewise.
+    [F + C + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. alone: see `chances_of`.
+    own: for the training rows, each by a model that did not see the row; own_prices [n, p] likewise. inputs_prices [F + 1, p]:
+    of the inputs alone.
     """
 
     mean: Tensor
@@ -41,8 +43,10 @@ class LogModel:
     costs: Tensor
     prices: Tensor | None
     chances: Tensor | None
+    alone: bool
     own: Logged
     own_prices: Tensor | None = None
+    inputs_prices: Tensor | None = None
 
     def completed(self, train: Split, missing: str, prices_later: bool) -> Split:
         """The training rows with all costs. If prices are added later, errors and prices are completed on their own."""
@@ -55,10 +59,10 @@ class LogModel:
     def judged(self, split: Split) -> Split:
         """Rows that the model did not see, with doubly robust costs and prices."""
         points, inputs = points_of(split, self.mean, self.std)
-        chances = self.chances
+        chances, alone, asked = self.chances, self.alone, ~split.costs.isnan()
         if chances is None and not known_chances(split):  # the training rows, all asked, say nothing of this log
-            chances = fit_chances(points, ~split.costs.isnan(), inputs)[0]
-        logged = logged_of(split, points @ self.costs, None if chances is None else points @ chances)
+            chances, alone = fit_chances(points, asked, inputs)[0], one_each(asked)
+        logged = logged_of(split, points @ self.costs, None if chances is None else chances_of(points @ chances, alone))
         prices = split.prices
         if self.prices is not None:
             prices = doubly_robust(prices, replace(logged, expected=points @ self.prices))
@@ -82,9 +86,15 @@ def fit_log_model(train: Split, names: Sequence[str], ungraded: Split | None = N
         more = torch.cat([points, points_of(ungraded, mean, std)[0]])
         prices, own_prices = fit_crossed(more, torch.cat([train.prices, ungraded.prices]))
         own_prices = own_prices[: len(points)]
+    by_inputs = prices
+    if by_row and train.answers.confounders is not None:
+        known = train.prices if ungraded is None else torch.cat([train.prices, ungraded.prices])
+        columns = torch.cat([standardised(part.inputs, mean, std) for part in (train, ungraded) if part is not None])
+        by_inputs = fit_crossed(columns, known)[0]
     chances, odds = (None, None) if known_chances(train) else fit_chances(points, asked, inputs)
-    own = logged_of(train, expected[:, :p], odds)
-    return LogModel(mean, std, coefficients[:, :p], prices, chances, own, own_prices)
+    alone = one_each(asked)
+    own = logged_of(train, expected[:, :p], None if odds is None else chances_of(odds, alone))
+    return LogModel(mean, std, coefficients[:, :p], prices, chances, alone, own, own_prices, by_inputs)
 
 
 def points_of(split: Split, mean: Tensor, std: Tensor) -> tuple[Tensor, int]:
@@ -100,15 +110,15 @@ def known_chances(split: Split) -> bool:
     return split.answers.propensities is not None or not bool(split.costs.isnan().any())
 
 
-def logged_of(split: Split, expected: Tensor, odds: Tensor | None) -> Logged:
-    """odds [n, p]: estimated log-odds of being asked, for a log without propensities of its own."""
+def logged_of(split: Split, expected: Tensor, estimated: Tensor | None) -> Logged:
+    """estimated [n, p]: the chances of being asked, for a log without propensities of its own."""
     asked, given = ~split.costs.isnan(), split.answers.propensities
     if asked.all() and given is None:
         return Logged(expected, torch.ones_like(split.costs), torch.ones_like(split.costs))
     if given is not None:
         return Logged(expected, weights_of(asked, given), given)
-    assert odds is not None
-    chances = torch.sigmoid(odds).clamp(min=LEAST_CHANCE)
+    assert estimated is not None
+    chances = estimated.clamp(min=LEAST_CHANCE)
     weights = weights_of(asked, chances)
     return Logged(expected, weights / weights.mean(dim=0).clamp(min=LEAST_CHANCE), chances)  # the true mean is 1
 
@@ -131,8 +141,9 @@ def fit_chances(points: Tensor, asked: Tensor, inputs: int) -> tuple[Tensor, Ten
     """Log-odds of being asked, as coefficients [F + C + 1, p], and for each row by a model that did not see it [n, p]. inputs: F.
 
     A ridge regression of being asked makes one number per expert of all columns. A logistic regression on these numbers and the
-    confounders, which are few, calibrates them. The numbers count only if they say more than the confounders do, on rows that were
-    left out and by more than two standard errors; confounders, if they say more than an expert's share of the rows.
+    confounders, which are few, calibrates them: one for all experts if every row asked one of them, else one for each. The numbers
+    count only if they say more than the confounders do, on rows that were left out and by more than two standard errors;
+    confounders, if they say more than the experts' shares of the rows.
     """
     scores, guessed = fit_crossed(points, asked.double() - asked.double().mean(dim=0))
     size = LARGE / guessed.std(dim=0).clamp(min=1e-3)
@@ -140,35 +151,60 @@ def fit_chances(points: Tensor, asked: Tensor, inputs: int) -> tuple[Tensor, Ten
     levels = [others[:, -1:], others, torch.cat([guessed * size, others], dim=1)]
     fold = torch.from_numpy(stream(0, "chances").permutation(len(points))) % CHANCE_FOLDS
     coefficients, odds = torch.zeros_like(scores), torch.zeros_like(guessed)
-    for k, mine in enumerate(asked.T):
+    experts = torch.arange(asked.shape[1])
+    for some in [experts] if one_each(asked) else experts.split(1):
+        mine = asked[:, some]
         crossed = [crossed_odds(columns, mine, fold) for columns in levels]
-        lost = [binary_cross_entropy_with_logits(found, mine.double(), reduction="none") for found in crossed]
+        lost = [surprise(found, mine) for found in crossed]
         best = 1 if lost[1].mean() < lost[0].mean() else 0
         gain, error = paired(lost[best] - lost[2])
         if error is not None and gain > SURE * error:
             best = 2
-        column, odds[:, k] = chance_column(levels[best], mine), crossed[best]
+        columns, odds[:, some] = chance_columns(levels[best], mine), crossed[best]
         if best == 2:
-            coefficients[:, k], column = scores @ (size * column[: len(size)]), column[len(size) :]
-        coefficients[-len(column) :, k] += column
+            coefficients[:, some], columns = scores @ (size[:, None] * columns[: len(size)]), columns[len(size) :]
+        coefficients[-len(columns) :, some] += columns
     return coefficients, odds
 
 
-def crossed_odds(columns: Tensor, mine: Tensor, fold: Tensor) -> Tensor:
-    """Log-odds of each row by the other folds' rows [n]."""
-    odds = torch.zeros(len(columns), dtype=torch.float64)
+def one_each(asked: Tensor) -> bool:
+    """True if every row asked one of several experts."""
+    return asked.shape[1] > 1 and bool((asked.sum(dim=1) == 1).all())
+
+
+def chances_of(odds: Tensor, alone: bool) -> Tensor:
+    """Of being asked, [n, p] from log-odds. alone: whether they are of a log that asks one expert a row."""
+    return odds.softmax(dim=1) if alone else odds.sigmoid()
+
+
+def surprise(odds: Tensor, asked: Tensor) -> Tensor:
+    """− log-likelihood of who was asked [n]."""
+    if one_each(asked):
+        return -odds.log_softmax(dim=1)[asked]
+    return binary_cross_entropy_with_logits(odds, asked.double(), reduction="none").sum(dim=1)
+
+
+def crossed_odds(columns: Tensor, asked: Tensor, fold: Tensor) -> Tensor:
+    """Log-odds of each row by the other folds' rows [n, p]."""
+    odds = torch.zeros(asked.shape, dtype=torch.float64)
     for k in range(CHANCE_FOLDS):
-        odds[fold == k] = columns[fold == k] @ chance_column(columns[fold != k], mine[fold != k])
+        odds[fold == k] = columns[fold == k] @ chance_columns(columns[fold != k], asked[fold != k])
     return odds
 
 
-def chance_column(columns: Tensor, mine: Tensor) -> Tensor:
-    """Coefficients of a logistic regression; of the last column alone, which is 1, the log-odds of the share of the rows."""
+def chance_columns(columns: Tensor, asked: Tensor) -> Tensor:
+    """Coefficients [F, p] of a logistic regression; of the last column alone, which is 1, those of the shares of the rows."""
     from sklearn.linear_model import LogisticRegression
 
-    column = torch.zeros(columns.shape[1], dtype=torch.float64)
-    column[-1] = torch.logit(mine.double().mean(), eps=1e-6)
-    if len(column) > 1 and mine.any() and not mine.all():
-        model = LogisticRegression(C=STRENGTH, solver="newton-cholesky").fit(columns[:, :-1].numpy(), mine.numpy())
-        column[:-1], column[-1] = torch.from_numpy(model.coef_[0]), float(model.intercept_[0])
-    return column
+    found = torch.zeros(columns.shape[1], asked.shape[1], dtype=torch.float64)
+    share, whole = asked.double().mean(dim=0).clamp(1e-6, 1 - 1e-6), one_each(asked)
+    found[-1] = share.log() if whole else share.logit()
+    who = asked.double().argmax(dim=1) if whole else asked[:, 0]
+    if len(found) > 1 and len(who.unique()) > 1:
+        model = LogisticRegression(C=STRENGTH, solver="newton-cholesky").fit(columns[:, :-1].numpy(), who.numpy())
+        fitted = torch.from_numpy(np.concatenate([model.coef_, model.intercept_[:, None]], axis=1).T)
+        classes = model.classes_.astype(int).tolist() if whole else [0]
+        if whole and len(classes) == 2:  # the log-odds of the second alone
+            fitted = torch.cat([torch.zeros_like(fitted), fitted], dim=1)
+        found[:, classes] = fitted
+    return found

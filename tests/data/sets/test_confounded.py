@@ -12,7 +12,7 @@ from tests.data.sets.test_table import Captured, load, panel_of, write
 from tests.running import assembled
 
 from l2d.config import compose
-from l2d.data.confounders import warning
+from l2d.data.confounders import clustered, warning
 from l2d.data.sheet import Sheet
 from l2d.data.text.encoders import Hashed
 from l2d.utils.errors import ParameterError
@@ -93,12 +93,26 @@ def test_a_confounder_may_be_the_category_but_no_feature(tmp_path: Path) -> None
 
 
 def test_features_beside_a_text_do_not_drown(tmp_path: Path) -> None:
-    """They are among the columns that may have decided who was asked, but nothing is hidden from the router."""
+    """They, and clusters of the texts, are among the columns that may have decided who was asked, but nothing is hidden from the
+    router. Given propensities need no clusters."""
     path, given = write(tmp_path, log()), {"text": "query", "encoder": Hashed()}
     beside, alone = (panel_of(load(path, **given, features=features)) for features in (["length"], None))
     assert beside.train.confounders is not None
+    assert alone.train.confounders is not None
     assert not beside.confounded
-    assert alone.train.confounders is None
+    assert not alone.confounded
+    assert beside.train.confounders.shape[1] > alone.train.confounders.shape[1] > 1
+    assert (alone.train.confounders.sum(dim=1) == 1).all()
+    assert panel_of(load(write(tmp_path, log(propensity=[0.5] * 300)), **given)).train.confounders is None
+
+
+def test_clusters_only_where_enough_were_asked() -> None:
+    """Three groups of 50 rows far apart: 20 rows asked for each cluster."""
+    groups = torch.arange(150) % 3
+    inputs = 10 * torch.eye(3)[groups] + torch.randn(150, 3, generator=torch.Generator().manual_seed(0))
+    found = clustered(inputs, 60)
+    assert torch.equal(found @ found.T, (groups[:, None] == groups).double())
+    assert clustered(inputs, 39).shape == (150, 0)
 
 
 def test_columns_that_tell_who_was_asked_in_one_warning() -> None:

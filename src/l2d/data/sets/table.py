@@ -14,7 +14,7 @@ import numpy as np
 from l2d.core.prices import PriceUnit
 from l2d.data.agreement import Agreement
 from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
-from l2d.data.confounders import encoded, warning
+from l2d.data.confounders import clustered, encoded, warning
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
@@ -223,6 +223,17 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
         answers, problem = with_kept_propensities(answers, others=others, each_asked=bool(sheet.made))
         if problem:
             sheet.note(problem)
+    if answers.propensities is None and named.text is not None and inputs.is_floating_point() and not asked.all():
+        both = inputs if priced is None else torch.cat([inputs, priced])
+        kinds = clustered(both[:, len(read.seen.columns) :], int(asked.sum(dim=0).min()))
+        parts["confounders"], more["confounders"] = (
+            torch.cat([*([] if own is None else [own]), some], dim=1)
+            for own, some in (
+                (answers.confounders, kinds[: len(sheet)]),
+                (more.get("confounders"), kinds[len(sheet) :]),
+            )
+        )
+        answers = replace(answers, confounders=parts["confounders"])
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     names, told = tuple(expert.name for expert in experts), bool(named.confounders)
     whole = Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
