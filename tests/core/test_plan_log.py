@@ -18,7 +18,7 @@ from l2d.core.plan import (
     learn_chances,
     least_cost,
 )
-from l2d.core.plan_log import off_policy, reached, support, turns_of
+from l2d.core.plan_log import off_policy, reached, supported, turns_of
 from l2d.core.replies import Asks
 
 PRICES = torch.tensor([0.02, 0.03, 0.2])
@@ -134,7 +134,8 @@ def test_a_log_that_went_on_as_the_plan_says_what_it_costs() -> None:
     expected = follow(plan, view, sure).costs(1 - right, PRICES.double())
     torch.testing.assert_close(costs, expected[0])
     torch.testing.assert_close(spent, expected[1])
-    assert support(turns_of(plan, view, asks, sure)) == int(asked[:, 2].sum())
+    assert supported(turns_of(plan, view, asks, sure))
+    assert not supported(turns_of(in_turn([1, 0], 2.0), view, asks, sure))
 
 
 def test_sets_that_a_row_reached() -> None:

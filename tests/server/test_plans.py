@@ -21,7 +21,7 @@ from tests.router.finished import Untrained
 from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 import l2d
-from l2d.logs.outcome_log import STEPS, open_database
+from l2d.logs.outcome_log import open_database
 from l2d.networks.estimators.planner import planner_of
 from l2d.router.router import Router
 from l2d.server.served import ServeSettings, check_settings
@@ -259,7 +259,7 @@ def test_a_log_of_an_earlier_version_and_postgresql(router: Router, log: Path) -
     database = open_database(log)
     for table in ("calls", "steps"):
         database.execute(f"DROP TABLE {table}")
-    database.set_version(len(STEPS) - 1)
+    database.set_version(3)
     database.close()
     with asking(make_service(router, log)) as client:
         assert tell(client, begin(client)[0], "a", "4").json() == {"ask": "b"}

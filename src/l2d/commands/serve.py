@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # they import torch
     from l2d.server.service import RouterService
 
 LIMITS = (
-    *(("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("cap", 0, 1e9)),
+    *(("explore", 0, 1), ("explore_second", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("cap", 0, 1e9)),
     *((name, 1, 1024) for name in ("threads", "workers", "most_calls")),
 )
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
@@ -58,6 +58,8 @@ def make_serve_parser() -> argparse.ArgumentParser:
     steps = parser.add_argument_group("safe steps")
     drawn = "draw the expert of this share of queries at random, and log propensities"
     steps.add_argument("--explore", metavar="SHARE", type=float, default=0.0, help=drawn)
+    again = "ask a second expert, drawn at random, for this share of queries (method=plan)"
+    steps.add_argument("--explore-second", metavar="SHARE", type=float, default=0.0, help=again)
     shadow = "answer with this expert; log what the router would have done"
     steps.add_argument("--shadow", metavar="EXPERT", help=shadow)
     far = "if more than this share of the last inputs is far from the training rows, the guard's expert answers"
@@ -119,7 +121,7 @@ def make_service(
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
-    names = ("keep", "explore", "shadow", "drift_limit", "cap", "most_calls", "batch")
+    names = ("keep", "explore", "explore_second", "shadow", "drift_limit", "cap", "most_calls", "batch")
     chosen = {name: getattr(options, name) for name in names} | tokens
     chosen |= {"largest_body": int(options.body_limit * 1e6), "names": frozenset([options.host, *options.name])}
     settings = ServeSettings(upstreams=upstreams, **chosen)

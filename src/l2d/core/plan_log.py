@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from l2d.core.plan import Plan, View, crossed_regression, every_set, fold_numbers, state_features
+from l2d.core.plan import LEAST_SEEN, Plan, View, crossed_regression, every_set, fold_numbers, state_features
 from l2d.core.replies import Asks
 
 Chances = Callable[[Tensor, Tensor], Tensor]  # see follow in core/plan.py
@@ -48,9 +48,10 @@ def turns_of(plan: Plan, view: View, asks: Asks, chances: Chances) -> list[Turn]
     return found
 
 
-def support(turns: list[Turn]) -> int:
-    """The rows by which the least known turn of a plan is judged."""
-    return min(int(turn.followed.sum()) for turn in turns if bool((turn.alive & (turn.move >= 0)).any()))
+def supported(turns: list[Turn]) -> bool:
+    """Whether the log went on often enough where the plan does."""
+    asking = [(int((turn.alive & (turn.move >= 0)).sum()), int(turn.followed.sum())) for turn in turns]
+    return all(known >= min(LEAST_SEEN, wanted / 10) for wanted, known in asking)
 
 
 def off_policy(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from l2d.core.replies import Asks, Replies
 from l2d.data.arrays import Answers, Arrays, Panel, divided
 from l2d.data.dataset import DatasetBase
 from l2d.data.text.encoders import Encoder
@@ -57,6 +59,8 @@ class ServerLog(DatasetBase):
         found = hashlib.sha256("\n".join([*rows.ids, *rows.experts, repr(rows.about)]).encode())
         for part in (rows.errors, rows.prices, rows.latencies, rows.propensities):
             found.update(part.tobytes())
+        if rows.calls is not None and any(len(calls) > 1 for calls in rows.calls):
+            found.update(repr(rows.calls.tolist()).encode())
         if self.encoder is not None and rows.texts is not None:
             found.update(self.encoder.identity().encode())
         return found.hexdigest()[:16]
@@ -203,4 +207,27 @@ def answers_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Answers:
         prices=spread(rows.prices),
         latencies=spread(rows.latencies),
         propensities=spread(rows.propensities),
+        replies=replies_of_rows(rows, names),
     )
+
+
+def replies_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Replies:
+    """What was said, as far as the log compared it: numbers stand for answers."""
+    import torch
+
+    n, p = len(rows), len(names)
+    kinds, turn = torch.full((n, p), -1), torch.full((n, p), -1)
+    signals, (propensity, right) = torch.full((n, p, 2), torch.nan), torch.ones(2, n, p, dtype=torch.float64)
+    first = zip(rows.experts.tolist(), rows.propensities.tolist(), (1 - rows.errors).tolist(), strict=True)
+    for row, (expert, chance, share) in enumerate(first):
+        only = {"expert": expert, "same_as": expert, "propensity": chance, "right": share, "length": None}
+        given = None if rows.calls is None else rows.calls[row]
+        for place, call in enumerate(given or [only | {"confidence": None}]):
+            k = names.index(call["expert"])
+            kinds[row, k], turn[row, k] = names.index(call["same_as"]), place
+            propensity[row, k], right[row, k] = call["propensity"], call["right"]
+            if call["length"] is not None:
+                signals[row, k, 0] = math.log1p(call["length"])
+            if call["confidence"] is not None:
+                signals[row, k, 1] = call["confidence"]
+    return Replies(kinds, signals, Asks(turn, propensity, torch.where(turn >= 0, right, torch.nan)))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -22,6 +23,10 @@ SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.route
        CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run
 FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id ORDER BY d.number
 """
+CALLS, WITH_CALLS = (
+    "SELECT * FROM calls ORDER BY decision_id, place",
+    5,
+)  # the version of the tables that has their outcomes
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
 SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
 ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
@@ -73,11 +78,13 @@ class RunInputs:
 class LongForm:
     """columns: id, prompt or the numbers that the router saw, expert, router_choice, correct or loss, price, latency, propensity,
     time and price_scale; no empty ones. left_out: rows whose expert no policy chose: the client named it, the conversation had it,
-    or another one failed. about: of the last run that decided."""
+    or another one failed. about: of the last run that decided. calls: of each row, in their order, with `right` of each answer; a
+    plan's row is about the first one."""
 
     columns: dict[str, Any]
     left_out: int
     about: RunInputs | None
+    calls: list[list[dict[str, Any]]]
 
 
 def read_long_form(address: Path | str, run: str | None = None, every: bool = False) -> LongForm:
@@ -105,6 +112,7 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
         },
         len(rows) - len(kept),
         runs.get(kept[-1]["run"]),
+        [row.get("calls", []) for row in kept],
     )
 
 
@@ -117,11 +125,37 @@ def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
         # The first version kept nothing of its runs. A reader must not migrate: it may have no right to write.
         first = isinstance(database, SqliteDatabase) and database.version() == 1
         runs = [] if first else database.rows("SELECT name, about FROM runs")
-        return database.rows(JOINED), {row["name"]: row["about"] for row in runs}
+        calls = defaultdict(list)
+        for call in database.rows(CALLS) if database.version() >= WITH_CALLS else []:
+            calls[call["decision_id"]].append(call)
+        rows = [with_calls(row, calls[row["id"]]) for row in database.rows(JOINED)]
+        return rows, {row["name"]: row["about"] for row in runs}
     except database.errors as error:
         raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
     finally:
         database.close()
+
+
+def with_calls(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a decision; if several answers came, about the first one, but without a propensity if one of them failed or has
+    no outcome. Equal answers have equal outcomes."""
+    wrong: dict[str | None, Any] = {one["same_as"]: error_of(one) for one in calls if error_of(one) is not None}
+    if given := [one["same_as"] for one in calls if one["expert"] == row["expert"]]:
+        wrong[given[0]] = error_of(row)
+    told = [one | {"right": 1 - wrong[one["same_as"]]} for one in calls if one["same_as"] and one["same_as"] in wrong]
+    if len(told) < len(calls):
+        return row | ({"propensity": None} if len(calls) > 1 else {})
+    if len(calls) < 2:
+        return row | ({"calls": told, "propensity": told[0]["propensity"]} if told else {})
+    first = {name: told[0][name] for name in ("expert", "propensity", "price", "latency")}
+    outcome = {"correct": told[0]["right"], "loss": None} if row["loss"] is None else {"loss": 1 - told[0]["right"]}
+    return row | first | outcome | {"calls": told}
+
+
+def error_of(found: Mapping[str, Any]) -> float | None:
+    if found["loss"] is not None:
+        return float(found["loss"])
+    return None if found["correct"] is None else 1 - float(found["correct"])
 
 
 def check_units(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> None:

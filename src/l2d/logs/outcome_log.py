@@ -35,6 +35,7 @@ CREATE TABLE calls (
     decision_id TEXT NOT NULL REFERENCES decisions (id), place INTEGER NOT NULL, expert TEXT NOT NULL, propensity REAL, price REAL,
     latency REAL, same_as TEXT, confidence REAL, length INTEGER, PRIMARY KEY (decision_id, place)
 ) WITHOUT ROWID""",
+    "ALTER TABLE calls ADD COLUMN correct REAL;\nALTER TABLE calls ADD COLUMN loss REAL",
 )
 MOST = 512  # operations in one commit
 MOST_WAITING = 20_000  # operations; more are refused, as behind a database that hangs
@@ -52,7 +53,10 @@ SELECT d.run, coalesce(d.served, d.expert), s.state FROM decisions AS d LEFT JOI
 """
 NEXT = "UPDATE steps SET state = ? WHERE decision_id = ? AND state = ?"
 END = "DELETE FROM steps WHERE decision_id = ? AND state = ?"
-CALL = "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+CALL = "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)"
+GRADE = "UPDATE calls SET correct = ?, loss = ? WHERE decision_id = ? AND expert = ?"
+GRADED = """SELECT c.correct, c.loss, coalesce(d.served, d.expert) FROM calls AS c JOIN decisions AS d ON d.id = c.decision_id
+WHERE c.decision_id = ? AND c.expert = ?"""
 SUMS = """UPDATE decisions SET served = coalesce(?, served), price = (SELECT sum(price) FROM calls WHERE decision_id = ?),
 latency = (SELECT sum(latency) FROM calls WHERE decision_id = ?) WHERE id = ?"""
 KEPT = 86_400.0  # seconds that a plan may wait for an answer
@@ -77,13 +81,15 @@ class OutcomeRefused(Exception):
 
 @dataclass(frozen=True)
 class ReportedOutcome:
-    """correct: from 0 to 1; or loss, in units of one error, without the price. price, latency (seconds): None if not given."""
+    """correct: from 0 to 1; or loss, in units of one error, without the price. price, latency (seconds): None if not given. expert:
+    whose answer it is about, of a plan's; None: the one that was given."""
 
     decision_id: str
     correct: float | None
     loss: float | None
     price: float | None = None
     latency: float | None = None
+    expert: str | None = None
 
     @property
     def error(self) -> float:
@@ -279,17 +285,33 @@ def add_call(
 
 def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> list[ReportedOutcome]:
     """Read first, then write, so that a refusal leaves nothing behind. Return the new ones."""
-    new: dict[str, ReportedOutcome] = {}
+    new: dict[tuple[str, str | None], ReportedOutcome] = {}
     for outcome in outcomes:
-        id = outcome.decision_id
-        known = database.execute(KNOWN, (id,)).fetchone()
-        before = known or (new[id].values() if id in new else None)
+        id, (expert, known) = outcome.decision_id, known_outcome(database, outcome)
+        before = known or (new[id, expert].values() if (id, expert) in new else None)
         if before is None:
             if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
                 raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
-            new[id] = outcome
+            new[id, expert] = outcome
         elif tuple(before) != outcome.values():
             raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
     now = time.time()
-    database.execute_many(OUTCOME, [(id, *outcome.values(), now) for id, outcome in new.items()])
+    database.execute_many(OUTCOME, [(id, *one.values(), now) for (id, expert), one in new.items() if expert is None])
+    for (id, expert), one in new.items():
+        if expert is not None:
+            database.execute(GRADE, (one.correct, one.loss, id, expert))
     return [*new.values()]
+
+
+def known_outcome(database: Database, outcome: ReportedOutcome) -> tuple[str | None, Any]:
+    """The expert, None for the one whose answer was given; and its outcome, None if there is none yet."""
+    id, expert = outcome.decision_id, outcome.expert
+    if expert is not None:
+        found = database.execute(GRADED, (id, expert)).fetchone()
+        if found is None:
+            raise OutcomeRefused(
+                404, f"decision_id={id[:64]}, expert={expert[:64]}: no such call; nothing was recorded"
+            )
+        if found[2] != expert:
+            return expert, None if found[:2] == (None, None) else (*found[:2], None, None)
+    return None, database.execute(KNOWN, (id,)).fetchone()

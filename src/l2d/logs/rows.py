@@ -28,7 +28,7 @@ class LoggedRows:
     is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
     made of a text. about: None if the file, an export, does not say. scales: what the runs that decided multiplied prices by,
     NaN where that is not known. dollars: whether the file calls its prices so. left_out: how many other rows the file has, by the
-    reason."""
+    reason. calls: see LongForm; None for an export."""
 
     file: str
     ids: np.ndarray
@@ -44,6 +44,7 @@ class LoggedRows:
     about: RunInputs | None
     scales: np.ndarray
     dollars: bool = False
+    calls: np.ndarray | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -81,6 +82,9 @@ def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
     if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
         found = read_long_form(address, run)
         rows, left_out = rows_of(file, found.columns, found.about), {NO_CHANCE: found.left_out}
+        calls = np.empty(len(rows), dtype=object)
+        calls[:] = found.calls
+        rows = replace(rows, calls=calls)
     elif run is not None:
         raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
     else:

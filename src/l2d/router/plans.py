@@ -133,7 +133,7 @@ class Step:
             move = -1
         if move < 0 and (answer in failed or answer not in here):
             left = [k for k in range(p) if k not in here and not blocked[k]]
-            good = [k for k in range(p) if k in here and k not in failed]
+            good = [one.expert for one in self.said if not one.failed]  # among equals, the first that was asked
             answer = max(good, key=lambda k: float(chances[k]), default=-1)
             move = min(left, key=self._prices.__getitem__, default=-1) if answer < 0 else -1
         return move, answer, float(chances[answer])

@@ -77,7 +77,9 @@ def reported(body: OutcomeBody) -> ReportedOutcome:
     if (body.correct is None) == (body.cost is None):
         raise L2DError("correct, cost: give one of the two")
     correct = None if body.correct is None else float(body.correct)
-    return ReportedOutcome(body.decision_id, correct, body.cost, body.price, body.latency)
+    if body.expert is not None and (body.price, body.latency) != (None, None):
+        raise L2DError("price, latency: leave them out beside expert; the call has them")
+    return ReportedOutcome(body.decision_id, correct, body.cost, body.price, body.latency, body.expert)
 
 
 def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:

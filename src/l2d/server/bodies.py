@@ -72,13 +72,15 @@ class PreviewBody(QueryBody):
 
 
 class OutcomeBody(StrictBody):
-    """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds."""
+    """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds. expert: whose answer it
+    is about, if not the one that was given."""
 
     decision_id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
     correct: Annotated[float, Field(ge=0, le=1)] | bool | None = None
     cost: Price | None = None
     price: Price | None = None
     latency: Price | None = None
+    expert: Annotated[str, Field(min_length=1, max_length=256)] | None = None
 
 
 class OutcomesBody(StrictBody):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
 from functools import cached_property
+from random import Random
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from l2d.data.agreement import as_text, normalised
 from l2d.logs.decision import Call
-from l2d.networks.estimators.planner import planner_of
+from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.plans import Said, Step, agreement_of, begin, expected_prices, replies_of
 from l2d.router.trained import TrainedRouter, plan_of
@@ -28,13 +29,16 @@ ENDLESS = 10**9  # characters
 @dataclass(frozen=True, eq=False)
 class Course:
     """turn: the expert to ask, where that is known: the first one may be drawn. propensity: of the first. alone: its answer is
-    given, unless it fails. most: answers to look at. `ask` and `accept` are those of a Step."""
+    given, unless it fails. most: answers to look at. second: drawn with the chance `explore`, to be asked after the first one's
+    answer. `ask` and `accept` are those of a Step."""
 
     step: Step
     turn: str | None
     propensity: float | None
     alone: bool
     most: int | None
+    second: str | None = None
+    explore: float = 0.0
 
     @cached_property
     def now(self) -> Step:
@@ -44,12 +48,18 @@ class Course:
         return replace(self.step, cap=-1.0) if last else self.step
 
     @property
+    def drawn(self) -> str | None:
+        """The expert to ask whatever the plan says."""
+        first = len(self.step.said) == 1 and not self.step.said[0].failed
+        return self.turn or (self.second if first else None)
+
+    @property
     def ask(self) -> str | None:
-        return self.now.ask if self.turn is None else self.turn
+        return self.drawn or self.now.ask
 
     @property
     def accept(self) -> str | None:
-        return self.now.accept if self.turn is None else None
+        return self.now.accept if self.drawn is None else None
 
     @cached_property
     def prices(self) -> dict[str, float]:
@@ -72,10 +82,26 @@ class Course:
         except L2DError:  # of the user's own rule
             return False
 
-    def opened(self, first: str, by: str, propensity: float | None) -> "Course":
+    def opened(self, first: str, by: str, propensity: float | None, rng: Random) -> "Course":
         """by: who decided about the first expert. If it was not the plan or exploration, its answer is given."""
-        alone = self.alone or by not in (PLAN, "explore")
-        return replace(self, turn=first, propensity=propensity, alone=alone)
+        alone, others = self.alone or by not in (PLAN, "explore"), self.seconds(first)
+        explore = self.explore if others and by in (PLAN, "explore", "router") and self.most != 1 else 0.0
+        second = rng.choice(others) if rng.random() < explore else None
+        return replace(self, turn=first, propensity=propensity, alone=alone, second=second, explore=explore)
+
+    def seconds(self, first: str) -> list[str]:
+        left = None if self.step.cap is None else self.step.cap - self.prices[first]
+        return [name for name, price in self.prices.items() if name != first and (left is None or price <= left)]
+
+    def chance_of_last(self) -> float | None:
+        """The propensity of the last call, given the answers before it."""
+        said = self.step.said
+        if len(said) != 2 or not self.explore or said[0].failed:
+            return self.propensity if len(said) == 1 else 1.0
+        first, last = (self.step.router.experts[one.expert] for one in said)
+        plans = replace(self, second=None, step=replace(self.step, said=said[:1])).ask
+        share = self.explore / len(self.seconds(first))
+        return share + (1 - self.explore if plans == last else 0.0)
 
     def heard(
         self,
@@ -99,12 +125,12 @@ class Course:
         paid = self.prices[expert] if last.price is None else last.price
         length = len(last.answer) if last.length is None and last.answer is not None else last.length
         same_as = None if kinds[last.expert] < 0 else router.experts[same]
-        propensity = self.propensity if place == 1 else 1.0
-        return Call(place, expert, propensity, paid, latency, same_as, last.confidence, length)
+        return Call(place, expert, self.chance_of_last(), paid, latency, same_as, last.confidence, length)
 
     def state(self, variant: Any) -> str:
         """As the log keeps it. variant: of the router, see ServedRun.variant."""
         known = {"turn": self.ask, "propensity": self.propensity, "alone": self.alone, "variant": variant}
+        known |= {"second": self.second, "explore": self.explore}
         said = [astuple(one) for one in self.step.said]
         return json.dumps({**known, "outputs": self.step.outputs.tolist(), "said": said})
 
@@ -113,18 +139,20 @@ def begun(
     router: TrainedRouter, choice: Choice, outputs: Tensor, settings: ServeSettings, alone: bool
 ) -> Course | None:
     """Before the first call; None for a router that asks one expert. A plan begins with another expert if the cap asks for it."""
-    if planner_of(router.network) is None:
+    if unplanned(router.network) is None:
         return None
     step = begin(router, outputs, settings.cap)
+    explore = 0.0 if alone or choice.unread else settings.explore_second
     alone = alone or choice.unread or plan_of(router)[0] is None
-    course = Course(step, choice.expert, 1.0, alone, settings.most_calls)
+    course = Course(step, choice.expert, 1.0, alone, settings.most_calls, explore=explore)
     return course if choice.expert in course.affordable else replace(course, turn=step.ask)
 
 
 def resumed(router: TrainedRouter, state: Mapping[str, Any], settings: ServeSettings) -> Course:
     """From what the log kept."""
     step = Step(router, torch.tensor(state["outputs"]), tuple(Said(*one) for one in state["said"]), settings.cap)
-    return Course(step, state["turn"], state["propensity"], state["alone"], settings.most_calls)
+    known = (state["turn"], state["propensity"], state["alone"], settings.most_calls)
+    return Course(step, *known, state.get("second"), state.get("explore", 0.0))
 
 
 def kept_answer(answer: str | float | None, router: TrainedRouter) -> str | None:

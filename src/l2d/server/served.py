@@ -11,7 +11,7 @@ from l2d.core.prices import PriceList
 from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
 from l2d.logs.decision import Decision
-from l2d.networks.estimators.planner import planner_of
+from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.router.trained import inputs_of, plan_of, takes_prices
@@ -32,12 +32,14 @@ class ReloadRefused(Exception):
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """keep: the part of inputs that the log keeps: text, features or none. explore: the share of queries whose expert is drawn.
-    shadow: the expert that answers all queries. drift_limit: the share of far inputs beyond which the guard's expert answers.
-    cap: on the prices of a plan's calls, most_calls on their number. names: of this server. Tokens: None if there is none."""
+    """keep: the part of inputs that the log keeps: text, features or none. explore, explore_second: the share of queries whose
+    first expert is drawn, and of those that go to a second one. shadow: the expert that answers all queries. drift_limit: the share
+    of far inputs beyond which the guard's expert answers. cap: on a plan's prices, most_calls on its calls. names: of
+    this server. Tokens: None if there is none."""
 
     keep: str = "features"
     explore: float = 0.0
+    explore_second: float = 0.0
     shadow: str | None = None
     drift_limit: float | None = None
     cap: float | None = None
@@ -98,8 +100,8 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
     if settings.keep == "features" and is_tokens(inputs_of(router, example_query(router))):
         problem = "the next router could not use the numbers that this one makes of a text; choose text or none"
         raise ParameterError("keep", problem, "features")
-    for name, value in (("cap", settings.cap), ("most_calls", settings.most_calls)):
-        if value is not None and planner_of(router.network) is None:
+    for name in ("cap", "most_calls", "explore_second"):
+        if (value := getattr(settings, name)) and unplanned(router.network) is None:
             raise ParameterError(name, "this router asks one expert; train one with method=plan", value)
     least = min((price for price in prices_of(router).values() if price is not None), default=0.0)
     if settings.cap is not None and settings.cap < least:
@@ -211,6 +213,8 @@ def policy_notes(settings: ServeSettings, router: Router, drifts: bool) -> list[
         found.append(f"shadow: {settings.shadow} answers every query")
     if settings.explore:
         found.append(f"explore: {100 * settings.explore:.3g} % of the queries go to an expert that is drawn at random")
+    if settings.explore_second:
+        found.append(f"explore_second: {100 * settings.explore_second:.3g} % of the queries go to a second expert too")
     if drifts:
         found.append(
             f"drift: many inputs are far from the training rows, so {best_single(router)} takes the router's place"

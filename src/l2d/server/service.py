@@ -153,7 +153,7 @@ class RouterService:
         for place, (query, choice) in enumerate(zip(queries, answered.choices, strict=True)):
             course = begun(router, choice, answered.outputs[[place]], self.settings, alone)
             expert, by, propensity = self._draw(router, choice, held, course)
-            course = None if course is None else course.opened(expert, by, propensity)
+            course = None if course is None else course.opened(expert, by, propensity, self.rng)
             about: dict[str, Any] = {"session": session, "prices": prices, **about_choice(choice)}
             if keep == "text" and not choice.unread:
                 about["text"] = query

@@ -29,6 +29,7 @@ from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.lightning.learner import make_trainer, speed
 from l2d.lightning.progress import EpochsFromOne, is_watched
 from l2d.lightning.timing import Timer
+from l2d.networks.estimators.planner import planner_of, unplanned
 from l2d.networks.network import Network
 from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
@@ -157,6 +158,10 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
     if off := switched_off(experiment):
         tell(f"no GPU here: running with {off}")
+    if unplanned(router.network) is not None and planner_of(router.network) is None:
+        tell(
+            "too few rows have several answers, so this router makes one choice; l2d serve --explore-second asks for them"
+        )
     for line in advice(experiment, router.method, splits.panel.names, len(splits.train)):
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from l2d.core.plan import (
-    LEAST_SEEN,
     MOST,
     SIMPLE,
     Followed,
@@ -26,7 +25,7 @@ from l2d.core.plan import (
     simple_plan,
     view_of,
 )
-from l2d.core.plan_log import Turn, off_policy, reached, support, turns_of
+from l2d.core.plan_log import off_policy, reached, supported, turns_of
 from l2d.core.replies import Asks, Replies
 from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
 from l2d.networks.estimators.estimator import FitRows, squared
@@ -167,7 +166,8 @@ class Planner(Best):
         """Costs and prices of a plan on the training rows, by estimates that did not see them. name: of a simple plan."""
         rows, errors = self.training_rows, 1 - self.right
         if self.asks is not None:
-            return by_log(turns_of(plan, rows.view, self.asks, rows.known), errors, paid, self.asks)
+            turns = turns_of(plan, rows.view, self.asks, rows.known)
+            return off_policy(turns, errors, paid, self.asks) if supported(turns) else in_vain(paid)
         if name is None:
             return rows.follow(plan).costs(errors, paid)
         if name not in self.followings:  # prices change nothing in them
@@ -206,14 +206,12 @@ class Planner(Best):
     ) -> tuple[Tensor, Tensor]:
         if replies.asks is None:
             return self.followed(name, logits, replies).costs(errors, prices)
-        return by_log(self.turns(name, logits, replies), errors, prices, replies.asks)
-
-    def turns(self, name: str, logits: Tensor, replies: Replies) -> list[Turn]:
-        """Of a plan, on the rows of a log."""
+        rows, plan = self.training_rows, self.plans[name]
+        if self.asks is not None and not supported(turns_of(plan, rows.view, self.asks, rows.known)):
+            return in_vain(prices.expand_as(errors))
         view, weights = self.view(logits, replies), self.chances[-1]
-        assert replies.asks is not None
-        chances = lambda rows, asked: chances_of(weights, view.take(rows), asked)  # noqa: E731
-        return turns_of(self.plans[name], view, replies.asks, chances)
+        turns = turns_of(plan, view, replies.asks, lambda rows, asked: chances_of(weights, view.take(rows), asked))
+        return off_policy(turns, errors, prices, replies.asks)
 
     def keep(self, folder: Path) -> None:
         super().keep(folder)
@@ -231,10 +229,10 @@ class Planner(Best):
         write_text(file, f"{file.read_text(encoding='utf-8')}\n{table}\n")
 
 
-def by_log(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) -> tuple[Tensor, Tensor]:
-    """See off_policy; a plan that the log hardly followed is not judged."""
-    costs, spent = off_policy(turns, errors, prices, asks)
-    return (costs, spent) if support(turns) >= LEAST_SEEN else (torch.full_like(costs, torch.inf), spent)
+def in_vain(prices: Tensor) -> tuple[Tensor, Tensor]:
+    """Costs and prices of a plan of which a log says nothing: as if all were asked, and wrong."""
+    spent = prices.double().sum(dim=1)
+    return 1 + spent, spent
 
 
 def planner_of(network: Network) -> Planner | None:
