@@ -35,6 +35,8 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("confounding", lambda it: it.table(it.RESULTS.read()), "llm_routing", "confounding"),
     ("plans", lambda it: it.pools_table(it.RESULTS.read()), "plans", "plans"),
     ("plans", lambda it: it.drawn_table(it.RESULTS.read()), "plans", "plans-drawn"),
+    ("promises", lambda it: it.new_table(it.RESULTS.read()), "promises", "new"),
+    ("promises", lambda it: it.error_table(it.RESULTS.read()), "promises", "error"),
     ("paper_recipe", lambda it: it.sizes_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_sizes"),
     ("paper_recipe", lambda it: it.parts_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
     ("tuned", lambda it: it.table(it.TUNED.read(), records.paper_runs(recipe="fast")), "verdicts", "tuned"),
