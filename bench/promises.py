@@ -1,10 +1,10 @@
-"""What promises are worth: a new expert after few outcomes, and an error rate that is kept. Writes bench/results/promises.csv and the
-tables of docs/promises.md.
+"""What promises are worth: a new expert after few outcomes, and an error rate that is kept. Writes bench/results/promises.csv and
+the tables of docs/promises.md.
 
     python bench/promises.py --zeroeval TABLE --mmlu TABLE    # 5 minutes of one core
 
-TABLE: outcomes of models, columns correct_M (ZeroEval) or M (MMLU). Linear estimates from TF-IDF of the question learn from one half
-of the questions; the other half judges. The price of a model is its rank by accuracy: the best costs 0.15 of an error.
+TABLE: outcomes of models, columns correct_M (ZeroEval) or M (MMLU). Linear estimates from TF-IDF of the question learn from one
+half of the questions; the other half judges. The price of a model is its rank by accuracy: the best costs 0.15 of an error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge
 from l2d.router.added import CAUTION
 from provenance import about
-from records import DOCS, MADE, Results, Row, made, markdown, parser_of, put
+from records import DOCS, MADE, Results, Row, markdown, parser_of, put
 
 POOLS, KNOWN, DEAREST, MOST, FOLDS = 150, 3, 0.15, 6_000, 5
 ASKED, DRAWS, CALIBRATED, CONFIDENCE = (5, 20, 50, 200), 1_000, 500, 0.95
@@ -145,7 +145,7 @@ def new_table(rows: Sequence[Row]) -> str:
         for row in used
     }
     lines = [[f"{TITLES[data]}, {case}", *found] for (data, case), found in cells.items()]
-    return f"{markdown(['outcomes', *map(str, ASKED)], lines)}\n\n{POOLS} pools; {made(used)}"
+    return f"{markdown(['outcomes', *map(str, ASKED)], lines)}\n\n{POOLS} pools; {foot(used)}"
 
 
 def error_table(rows: Sequence[Row]) -> str:
@@ -155,7 +155,13 @@ def error_table(rows: Sequence[Row]) -> str:
         for row in used
     ]
     head = ("", "promised error", "broken", "mean true error", "spend, beside the least error")
-    return f"{markdown(head, lines)}\n\n{DRAWS:,} draws of {CALIBRATED} rows; {made(used)}"
+    return f"{markdown(head, lines)}\n\n{DRAWS:,} draws of {CALIBRATED} rows; {foot(used)}"
+
+
+def foot(rows: Sequence[Row]) -> str:
+    codes = sorted({f"`{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows})
+    n = ", ".join(f"{TITLES[name]} {int(k):,}" for name, k in sorted({(row["data"], row["n"]) for row in rows}))
+    return f"questions that judge: {n}; {'; '.join(codes)}."
 
 
 def main() -> None:
