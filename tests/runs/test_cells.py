@@ -18,6 +18,7 @@ from l2d.assembly.make import make
 from l2d.config import check, compose, sweep_axes, to_plain
 from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import variant
+from l2d.core.prices import Prices
 from l2d.runs.cells import compose_all, duration, listing, make_cells, named, results_table, split_method, without_seed
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing
@@ -211,6 +212,8 @@ def test_listing_and_results(tmp_path: Path) -> None:
     header, rows, _ = results_table([other, cells[1]])
     assert header[-3:] == ["deferral loss", "std", "guarded"]
     assert [row[-3:] for row in rows] == [["0.2000", "-", "0.2000"], ["0.4000", "-", "0.3000"]]
+    in_dollars = [replace(cell, prices=Prices(error_price=2.0)) for cell in cells[:2]]
+    assert results_table(in_dollars)[1][0][-3:-1] == ["$0.6000", "$0.2828"]
 
 
 def test_the_estimate_is_the_mean_of_finished_runs_of_the_same_dataset_and_epochs(tmp_path: Path) -> None:

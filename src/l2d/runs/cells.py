@@ -14,6 +14,7 @@ from l2d.assembly.fingerprints import data_fingerprint, with_listed_prices
 from l2d.config import check, to_plain
 from l2d.config.checking import normalised
 from l2d.config.identity import apart, choices, places, settings_of
+from l2d.core.prices import ERRORS, Prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, standing_of
 from l2d.utils.errors import L2DError
@@ -37,6 +38,7 @@ class Cell:
     stop_after: int | None = None
     problem: str = ""
     own_modules: frozenset[str] = frozenset()
+    prices: Prices = ERRORS
 
     @property
     def standing(self) -> Standing:
@@ -79,7 +81,7 @@ def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
 def draft(config: dict[str, Any]) -> Cell:
     """A cell without its overrides; `problem` says what is wrong with its config."""
     plain, data, epochs, stop_after, problem = normalised(config), "", 0, None, ""
-    own_modules: frozenset[str] = frozenset()
+    own_modules, prices = frozenset[str](), ERRORS
     try:
         experiment = with_listed_prices(check(config))
         plain = dict(experiment.plain)
@@ -87,10 +89,11 @@ def draft(config: dict[str, Any]) -> Cell:
             raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
         epochs, stop_after = experiment.recipe.epochs, experiment.settings.stop_after
         data, own_modules = data_fingerprint(experiment), frozenset(experiment.own_modules)
+        prices = Prices.of(plain)
     except L2DError as error:
         problem = str(error)
     run = RunFolder.of(plain)
-    about = (places(plain), settings_of(plain), stop_after, problem, own_modules)
+    about = (places(plain), settings_of(plain), stop_after, problem, own_modules, prices)
     return Cell((), run, choices(plain), plain["seed"], epochs, data, *about)
 
 
@@ -155,10 +158,12 @@ def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], di
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
     guarded: dict[tuple[str, ...], list[float]] = defaultdict(list)
     wanted: Counter[tuple[str, ...]] = Counter()
+    prices: dict[tuple[str, ...], Prices] = {}
     damaged: dict[Cell, str] = {}
     for cell, names in named(cells).items():
         key = (*names, cell.variant)
         wanted[key] += 1
+        prices[key] = cell.prices
         if cell.run.finished:
             try:
                 metrics = cell.run.metrics()
@@ -167,18 +172,21 @@ def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], di
                 continue
             found[key].append(metrics.deferral_loss)
             guarded[key].append(metrics.guarded.deferral_loss)
-    rows = [[*key, f"{len(found[key])}/{number}", *mean_and_spread(found[key])] for key, number in wanted.items()]
+    rows = [
+        [*key, f"{len(found[key])}/{number}", *mean_and_spread(found[key], prices[key])]
+        for key, number in wanted.items()
+    ]
     header = [*(cells[0].names if cells else []), "variant", "seeds", "deferral loss", "std"]
     if any(found[key] != guarded[key] for key in wanted):
         header.append("guarded")
         for key, row in zip(wanted, rows, strict=True):
-            row.append(mean_and_spread(guarded[key])[0])
+            row.append(mean_and_spread(guarded[key], prices[key])[0])
     return header, rows, damaged
 
 
-def mean_and_spread(losses: Sequence[float]) -> tuple[str, str]:
-    mean = f"{statistics.mean(losses):.4f}" if losses else "-"
-    return mean, f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else "-"
+def mean_and_spread(losses: Sequence[float], prices: Prices) -> tuple[str, str]:
+    mean = prices.show(statistics.mean(losses)) if losses else "-"
+    return mean, prices.show(statistics.stdev(losses)) if len(losses) > 1 else "-"
 
 
 def listing(cells: Sequence[Cell], force: bool = False) -> str:

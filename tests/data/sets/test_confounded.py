@@ -67,7 +67,7 @@ def test_prices_of_answers_without_a_grade_count(tmp_path: Path, capsys: Capture
     assert (answers.prices.nansum(dim=1) == 4).all()
     assert answers.confounders[:, 0].tolist() == [tenant == "bank" for tenant in cells["tenant"][3::3]]
     assert len(panel.train.errors) == len(panel.train.confounders) < 200
-    assert "99 rows of these have a price" in capsys.readouterr().err
+    assert "99 of these rows have a price" in capsys.readouterr().err
     keys = [f"dataset.path={path}", "dataset.features=[length]", "cost=columns", "evaluation=holdout"]
     found = assembled(compose(["dataset=table", "method=linear", f"runs_dir={tmp_path}", *keys])).price_weights
     assert found is not None

@@ -116,7 +116,7 @@ def _priced_rows(sheet: Sheet, experts: list[Expert], seen: Seen) -> Sheet | Non
         found &= ~(missing(cells) if name in seen.categories else np.isnan(floats(cells)))
     if not found.any():
         return None
-    sheet.note(f"{counted(int(found.sum()), 'row')} of these have a price, which counts for the expected prices")
+    sheet.note(f"{int(found.sum()):,} of these rows have a price, which counts for the expected prices")
     return sheet.take(found & (found.cumsum() % -(-found.sum() // MOST) == 0))
 
 
