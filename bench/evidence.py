@@ -37,6 +37,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("plans", lambda it: it.drawn_table(it.RESULTS.read()), "plans", "plans-drawn"),
     ("promises", lambda it: it.new_table(it.RESULTS.read()), "promises", "new"),
     ("promises", lambda it: it.error_table(it.RESULTS.read()), "promises", "error"),
+    ("people", lambda it: it.table(it.RESULTS.read()), "human_experts", "people"),
     ("paper_recipe", lambda it: it.sizes_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_sizes"),
     ("paper_recipe", lambda it: it.parts_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
     ("tuned", lambda it: it.table(it.TUNED.read(), records.paper_runs(recipe="fast")), "verdicts", "tuned"),

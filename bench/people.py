@@ -1,9 +1,9 @@
 """A network first, a person where it is unsure, a second person where they disagree: error against the number of people's labels,
 beside one choice. Writes bench/results/people.csv, a picture and a table of docs/human_experts.md.
 
-    python bench/people.py --images CIFAR10 --votes cifar10h-counts.npy    # minutes on two cores
+    python bench/people.py --images CIFAR10 --votes cifar10h-counts.npy    # a minute of CPU time
 
-CIFAR10: a folder with {train,test}_{images,labels}.npy. The network is a perceptron on gradients and colours of the training images.
+CIFAR10: a folder with {train,test}_{images,labels}.npy. The network is a perceptron on gradients and colours.
 People: three votes of CIFAR-10H per test image, drawn without replacement. Routers of 5,000 test images are judged on the others.
 """
 
@@ -52,15 +52,14 @@ def log_chances(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     (inputs, labels), (new, truth) = read(folder, "train"), read(folder, "test")
     mean, std = inputs.mean(dim=0), inputs.std(dim=0) + 1e-3
     inputs, new = (inputs - mean) / std, (new - mean) / std
-    network = nn.Sequential(
-        *(nn.Dropout(0.2), nn.Linear(inputs.shape[1], 256), nn.ReLU(), nn.Dropout(0.5), nn.Linear(256, 10))
-    )
+    hidden = (nn.Dropout(0.2), nn.Linear(inputs.shape[1], 256), nn.ReLU(), nn.Dropout(0.5))
+    network = nn.Sequential(*hidden, nn.Linear(256, 10))
     optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=1e-2)
     for _ in range(EPOCHS):
         for rows in torch.randperm(len(labels)).split(250):
             loss = nn.functional.cross_entropy(network(inputs[rows]), labels[rows])
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
     with torch.no_grad():
         return network.eval()(new).log_softmax(dim=1).numpy(), truth.numpy()
@@ -75,18 +74,16 @@ def drawn_votes(counts: np.ndarray) -> np.ndarray:
 def measured(chances: np.ndarray, answers: np.ndarray, truth: np.ndarray) -> list[Row]:
     """Two halves: learned from one, judged on the other."""
     errors, found = answers != truth[:, None], dict[tuple[str, float], list[tuple[float, float]]]()
-    halves = np.arange(len(truth)) % 2 == 0
+    halves, options = np.arange(len(truth)) % 2 == 0, {"progress": False, "method.seconds": 20}
     for method, known in ((method, half) for method in METHODS for half in (halves, ~halves)):
-        said = {"answers": answers[known]} if method == "plan" else {}
-        options = {"progress": False, "method.seconds": 20}
-        prices = [0.0, *[PRICES[0]] * PEOPLE]
-        router = l2d.fit(
-            chances[known], errors=errors[known], prices=prices, experts=NAMES, method=method, options=options, **said
-        )
+        said, new = ({"answers": answers[rows]} if method == "plan" else {} for rows in (known, ~known))
+        paid = {price: [0.0, *[price] * PEOPLE] for price in PRICES}
+        given = {"errors": errors[known], "prices": paid[PRICES[0]], "experts": NAMES, "options": options, **said}
+        router = l2d.fit(chances[known], method=method, **given)
         for price in PRICES:
-            at, paid = router.at(prices=[0.0, *[price] * PEOPLE]), [0.0, *[price] * PEOPLE]
-            said = {"answers": answers[~known]} if method == "plan" else {}
-            score = at.score(chances[~known], errors=errors[~known], prices=paid, **said)
+            score = router.at(prices=paid[price]).score(
+                chances[~known], errors=errors[~known], prices=paid[price], **new
+            )
             spent = score.mean_price or 0.0
             found.setdefault((method, price), []).append((spent / price, score.deferral_loss - spent))
     told = about("python bench/people.py") | {"network": f"{errors[:, 0].mean():.6f}", "n": str(len(truth))}
@@ -108,7 +105,7 @@ def table(rows: Sequence[Row]) -> str:
         needed = float(np.interp(error, plan[1], plan[0]))
         lines.append([f"{error:.2%}", f"{labels:.2f}", f"{needed:.2f}", f"{1 - needed / labels:+.0%}"])
     least = [f"{plan[1][0]:.2%}", "never reached", f"{plan[0][0]:.2f}", ""]
-    lines = sorted(lines if plan[1][0] >= min(points(rows, "auto")[1]) else [least, *lines])
+    lines = [least, *map(list, dict.fromkeys(map(tuple, lines)))]
     head = ["wrong", "labels per image, one choice", "plan", "fewer"]
     one = rows[0]
     about_it = f"`{one['command']}`; {one['machine']}; {one['versions']}; commit {one['commit']}"
@@ -136,7 +133,7 @@ def main() -> None:
     answers = np.column_stack([chances.argmax(axis=1), drawn_votes(np.load(options.votes))])
     RESULTS.add(measured(chances, answers, truth))
     put(DOCS / "human_experts.md", "people", table(RESULTS.read()))
-    picture(RESULTS.read(), DOCS / "pictures" / "people.svg")
+    picture(RESULTS.read(), DOCS / "figures" / "people.png")
 
 
 if __name__ == "__main__":
