@@ -9,6 +9,7 @@ from tests.data.sets.test_confounded import log
 from tests.data.sets.test_table import GOOD, Captured, Cells, write
 
 from l2d.assembly.make import make_dataset
+from l2d.commands.check import guessed_keys
 from l2d.commands.main import main
 from l2d.config import check, compose
 from l2d.data.sets.table import Table
@@ -132,6 +133,27 @@ def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) ->
     roles, words, _ = checked(write(tmp_path, cells), capsys)
     assert roles == {"prompt": "text", "gpt-4": "correct_gpt-4", "yi": "correct_yi"}
     assert table_of(words).expert_names(Path()) == ["gpt-4", "yi"]
+
+
+def test_what_train_guesses(tmp_path: Path) -> None:
+    """Experts and the text of a table, if nothing says so: no grade of a log, and nothing beside a key of the user's."""
+    prompts = [f"{QUERIES[i % 4]} {i}" for i in range(20)]
+    right: Cells = {"gpt-4": [i % 2 for i in range(20)], "yi": [0, 1, 1, 1] * 5}
+    wide: Cells = {f"correct_{name}": cells for name, cells in right.items()}
+    lengths: Cells = {"chars_gpt-4": list(range(20)), "chars_yi": list(range(20)), "question": prompts}
+    experts, text = "dataset.experts=[gpt-4, yi]", "dataset.text=question"
+    asked: Cells = {"question": prompts, "expert": ["a", "b"] * 10, "correct": [1, 0, 0, 1] * 5}
+    for cells, found in (
+        ({**right, "question": prompts}, [experts, text]),
+        ({**wide, **lengths}, [text]),
+        ({**wide, **lengths, "x": list(range(20))}, []),
+        ({**wide, "x": list(range(20))}, []),
+        (asked, [text]),
+        (messy(), []),
+    ):
+        words = ["dataset=table", f"dataset.path={write(tmp_path, cells)}"]
+        assert guessed_keys([*words, "method=knn"]) == found
+        assert guessed_keys([*words, "dataset.category=question"]) == []
 
 
 def test_a_column_of_scores_per_expert(tmp_path: Path, capsys: Captured) -> None:

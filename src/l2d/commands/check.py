@@ -13,15 +13,15 @@ from l2d.commands.import_outcomes import given_to_hydra
 from l2d.config import Component, check, compose
 from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
-from l2d.data.sets.long_log import AFTER, EXPERT, REPLY
+from l2d.data.sets.long_log import AFTER, EXPERT, REPLY, is_long
 from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names
 from l2d.data.sets.said import reply_columns
-from l2d.data.sets.table_columns import IDS, KEYS
+from l2d.data.sets.table_columns import IDS, KEYS, free_columns
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
-from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
+from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
 from l2d.utils.errors import L2DError
-from l2d.utils.text import counted, listed
+from l2d.utils.text import counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering
 
 DESCRIPTION = """Say what a file is, which column plays which role and why, all faults of its cells, and the command that trains on
@@ -70,17 +70,9 @@ def check_server_log(path: Path) -> bool:
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:
     """True if the file can be trained on."""
-    dataset = check(compose(["dataset=table", f"dataset.path={given_to_hydra(str(path))}", *keys])).dataset
+    dataset = dataset_of(path, keys)
     named, sheet = dataset.arguments, read_sheet(path)
-    given = {**{key: named[key] for key in KEYS if named[key] is not None}, **(named["columns"] or {})}
-    for role, column in given.items():
-        sheet.check_column(f"dataset.columns.{role}", str(column))
-    kinds = {name: kinds_of(sheet, name) for name in sheet.names}
-    own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])
-    alike = [] if own or named["columns"] else experts_by_value(kinds)
-    own = own or columns_of_experts(sheet.names, alike, "correct")
-    kinds = {name: kind for name, kind in kinds.items() if name not in own}
-    guesses = guess_roles(kinds, given, OF_QUERIES if own else OF_ANSWERS)
+    own, kinds, guesses, found = found_roles(sheet, named)
     roles = {guess.role: guess.column for guess in guesses}
     if not own and (EXPERT not in roles or not {*OUTCOMES} & {*roles}):
         print(f"{path}: neither a table nor a log; {counted(len(sheet), 'row')}\n")
@@ -89,7 +81,6 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
         print(f"\nno column says {lacks}; name it: dataset.columns={{expert: COLUMN, correct: COLUMN}}")
         print("or, if each expert has a column: dataset.experts=[COLUMN, COLUMN]")
         return False
-    found = missing_keys(sheet, roles, named) | ({"experts": alike} if alike else {})
     rows, faults = read(replace(dataset, arguments={**named, **found}), path)
     kind = "a table with a row per query" if own else "a log with a row per answer"
     print(f"{path}: {kind}; {counted(len(sheet), 'row')}\n")
@@ -110,6 +101,50 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
     losses = any(role.startswith("loss") for role in (*roles, *own.values()))
     tell_command(path, keys, found, ["cost=columns"] * priced + ["cost.error_price=1"] * (priced and not losses))
     return not faults
+
+
+def dataset_of(path: Path, keys: Sequence[str] = ()) -> Component:
+    return check(compose(["dataset=table", f"dataset.path={given_to_hydra(str(path))}", *keys])).dataset
+
+
+def found_roles(
+    sheet: Sheet, named: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, dict[str, str]], list[Guess], dict[str, Any]]:
+    """Roles of experts' columns, kinds and guesses of the others, and the keys that the user would have to add."""
+    given = {**{key: named[key] for key in KEYS if named[key] is not None}, **(named["columns"] or {})}
+    for role, column in given.items():
+        sheet.check_column(f"dataset.columns.{role}", str(column))
+    kinds = {name: kinds_of(sheet, name) for name in sheet.names}
+    own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])
+    alike = [] if own or named["columns"] else experts_by_value(kinds)
+    own = own or columns_of_experts(sheet.names, alike, "correct")
+    kinds = {name: kind for name, kind in kinds.items() if name not in own}
+    guesses = guess_roles(kinds, given, OF_QUERIES if own else OF_ANSWERS)
+    roles = {guess.role: guess.column for guess in guesses}
+    return own, kinds, guesses, missing_keys(sheet, roles, named) | ({"experts": alike} if alike else {})
+
+
+def guessed_keys(arguments: Sequence[str]) -> list[str]:
+    """What `l2d train dataset=table dataset.path=FILE` and nothing else could not do without: the experts, if columns of right
+    and wrong do not say so by their names, and the text, if there is nothing else that a router sees."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    path = Path(given.get("dataset.path", "")).expanduser()
+    others = [key for key in given if key.startswith(("dataset.", "setup", "experiment")) and key != "dataset.path"]
+    if given.get("dataset") != "table" or others or file_problem(path):
+        return []
+    dataset, sheet = dataset_of(path), read_sheet(path)
+    columns = columns_of_experts(sheet.names, [], "correct")
+    by_name = bool(columns) or is_long(sheet.names)
+    experts = [name.removeprefix("correct_") for name in columns]
+    if by_name and free_columns(replace(sheet, faults={}), [*columns, *([] if columns else AFTER)], experts):
+        return []
+    own, _, _, found = found_roles(sheet, dataset.arguments)
+    if not own and not by_name:
+        return []  # which column is the grade is not guessed
+    keys = [f"dataset.{key}={as_override(found[key])}" for key in ("experts", *KEYS) if key in found]
+    if keys:
+        say(f"{path}: columns are guessed; l2d check {quote(str(path))} says why: {' '.join(map(quote, keys))}")
+    return keys
 
 
 def tell_command(path: Path, keys: Sequence[str], found: Mapping[str, Any], prices: Sequence[str]) -> None:

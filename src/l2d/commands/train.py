@@ -23,6 +23,7 @@ from l2d.runs.summary import format_line, format_table, write_run_picture
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import say
+from l2d.utils.user_errors import answering
 
 COMMAND = HydraCommand(
     name="train",
@@ -144,4 +145,9 @@ def what_next(
 
 
 def main(arguments: list[str]) -> None:
+    if "dataset=table" in arguments:
+        from l2d.commands.check import guessed_keys
+
+        with answering():
+            arguments = [*arguments, *guessed_keys(arguments)]
     run_hydra_command(COMMAND, train_job, arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -156,27 +156,35 @@ def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str
     return roles | {name: f"the {name}" for name in ("time", ID) if name in named.columns and name in sheet.columns}
 
 
-def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[str]:
+def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str], experts: list[Expert]) -> list[str]:
     """The columns of numbers that a router sees."""
     for key, column in named.seen:
         sheet.check_column(key, column)
         if column in roles and not (key == "text" and roles[column] == "the category"):
             raise ParameterError(key, f"that is {roles[column]}, which a router must not see", column)
     by_name = named.features is not None or named.texts
-    found = named.features or [] if by_name else _free_features(sheet, named, roles)
+    found = named.features or [] if by_name else _free_features(sheet, named, roles, experts)
     if not found and not named.texts:
         raise ParameterError("features", "no numeric column is left for the router; name some, or text or image")
     return found
 
 
-def _free_features(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[str]:
+def _free_features(sheet: Sheet, named: Named, roles: dict[str, str], experts: list[Expert]) -> list[str]:
     if not all(name.startswith(f"{named.outcome}_") for name in named.experts or []):
         raise ParameterError("features", "missing; name them: outcomes of experts not listed would be features")
-    others = [name for name in sheet.names if name not in roles and not IDS.fullmatch(name)]
-    free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
+    free = free_columns(sheet, roles, [expert.name for expert in experts])
     if leaks := [name for name in free if name.lower() in GIVES_AWAY]:
         raise ParameterError("features", f"the router would see {leaks[0]}; say label={leaks[0]}, or list the features")
     return free
+
+
+def free_columns(sheet: Sheet, taken: Collection[str], experts: Sequence[str]) -> list[str]:
+    """Columns of numbers that are no ids and not known only after the answer, such as chars_NAME of two experts or more."""
+    ends = {(name, name.removesuffix(f"_{one}")) for name in sheet.names for one in experts if name.endswith(f"_{one}")}
+    begins = [begin for _, begin in ends]
+    own = {name for name, begin in ends if begins.count(begin) > 1}
+    others = [name for name in sheet.names if name not in (*taken, *own) and not IDS.fullmatch(name)]
+    return [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
 
 
 def note_columns(

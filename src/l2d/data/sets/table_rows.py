@@ -48,7 +48,7 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     asked = _asked_rows(whole, experts, named.experts is not None)
     sheet = whole if asked.all() else whole.take(asked)
     roles = roles_of(sheet, named, experts)
-    features = feature_columns(sheet, named, roles)
+    features = feature_columns(sheet, named, roles, experts)
     seen = Seen(tuple(features), named.text, named.image, categories=categories_of(sheet, features))
     words = None if named.label is None else sheet.words(named.label)
     texts = None if named.text is None else sheet.texts(named.text)
