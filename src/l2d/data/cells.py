@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 EMPTY = ("", "nan")
-NOTHING = (*EMPTY, "na", "n/a", "null", "none", "-")  # only in columns of numbers: a word may be none
+NOTHING = (*EMPTY, "na", "n/a", "null", "none", "-", "?", "unknown")  # only in columns of numbers: a word may be none
 TEXT = ("string", "large_string")  # types of pyarrow
 TRUTH = {"true": 1.0, "false": 0.0}
 # Only where a number is expected: "no" may also be Norwegian.
 YES_NO = {
-    **dict.fromkeys(("yes", "y", "up", "thumbs up", "👍", "pass", "passed", "right", "correct", "good"), 1.0),
-    **dict.fromkeys(("no", "n", "down", "thumbs down", "👎", "fail", "failed", "wrong", "incorrect", "bad"), 0.0),
+    **dict.fromkeys(
+        ("yes", "y", "up", "thumbs up", "👍", "pass", "passed", "right", "correct", "good", "ok", *"✓✔✅"), 1.0
+    ),
+    **dict.fromkeys(
+        ("no", "n", "down", "thumbs down", "👎", "fail", "failed", "wrong", "incorrect", "bad", *"✗✘❌"), 0.0
+    ),
 }
 SKIN = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")  # tones of emojis
 UNITS = {"$": 1, "us$": 1, "usd": 1, "ct": 0.01, "ms": 1e-3, "s": 1, "sec": 1, "min": 60}  # to dollars and seconds

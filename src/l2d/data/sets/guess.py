@@ -21,10 +21,14 @@ OF_MANY = {"user", "session", "conversation", "tenant", "customer", "account", "
 # {role: (words in names of such columns, kinds of values that fit, kinds that show it without a name)}, in the order in which they
 # choose: each column has one role.
 ROLES = {
-    "id": ("id uuid guid", "many", ""),
-    "time": ("time ts timestamp date datetime created when", "times epoch", "times"),
+    "id": ("id uuid guid ticket", "many", ""),
+    "time": ("time ts timestamp date datetime created opened when", "times epoch", "times"),
     "text": ("text query prompt question input message content instruction request", "prose", "prose"),
-    "expert": ("expert model llm engine agent worker annotator assistant deployment backend", "few one", "few"),
+    "expert": (
+        "expert model llm engine agent worker annotator assistant deployment backend answered handled",
+        "few one",
+        "few",
+    ),
     "correct": (
         "correct thumbs feedback rating grade success passed ok accepted resolved score helpful outcome result verdict",
         "graded share nothing",
