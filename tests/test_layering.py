@@ -175,6 +175,7 @@ def test_private_api_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         "def f(cfg):\n    return cfg._target_, cfg.__class__": 0,
         "class A:\n    def __init__(self):\n        self._own = 1\n    def same(self, other):\n        return other._own": 0,
     }
+    monkeypatch.setattr(f"{__name__}.imports", imports.__wrapped__)  # nothing is remembered
     for text, uses in code.items():
         monkeypatch.setattr(f"{__name__}.tree", lambda _, text=text: ast.parse(text))
         assert len(private_uses("l2d")) == uses, text
