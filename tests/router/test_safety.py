@@ -17,6 +17,7 @@ from tests.router.finished import Untrained, query_rows, untrained
 from tests.tiny_encoders import write_encoder
 
 from l2d.commands.route import main
+from l2d.core.guard import Guard
 from l2d.data.text.encoders import Embeddings
 from l2d.data.text.pretrained import load_tokenizer
 from l2d.data.text.tokens import Tokens
@@ -120,6 +121,84 @@ def test_interpolations_stay_dead(hidden: str, folder: Path, tmp_path: Path) -> 
     RunFolder(folder).write_config(config)
     refused(lambda: Router.load(folder))
     assert not marker.exists()
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [BOMB, "loop: &loop [*loop]", f"deep: {'[' * 5_000}{']' * 5_000}", f"deep: {'[' * 99}{']' * 99}", "#" * 1_100_000],
+)
+def test_yaml_that_is_endless(more: str, folder: Path) -> None:
+    with (folder / "config.yaml").open("a") as file:
+        file.write(f"\n{more}\n")
+    assert "config.yaml: damaged" in refused(lambda: Router.load(folder))
+
+
+def test_a_pipe_as_config(folder: Path) -> None:
+    (folder / "config.yaml").unlink()
+    os.mkfifo(folder / "config.yaml")
+    assert "no config.yaml" in refused(lambda: Router.load(folder))
+
+
+GUARD = Guard(None, None, 0, 0.1, 0.01)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"experts": ("a", "a", "b")},
+        {"experts": ("a", 1, None)},
+        {"experts": ()},
+        {"experts": tuple(map(str, range(2_000)))},
+        {"prices": ("1", "2", "3")},
+        {"prices": (1.0, 2.0)},
+        {"prices": (1.0, 2.0, float("nan"))},
+        {"factor": float("inf")},
+        {"num_classes": -1},
+        {"shape": (10**6, 10**6)},
+        {"shape": (0,)},
+        {"shape": (True,)},
+        {"encoder": ["x"]},
+        {"guard": replace(GUARD, constant=99)},
+        {"guard": replace(GUARD, constant=-1)},
+        {"guard": replace(GUARD, best=3)},
+        {"guard": replace(GUARD, offsets=(1.0, 2.0))},
+        {"guard": replace(GUARD, offsets=("a", "b", "c"))},
+    ],
+)
+def test_a_description_that_does_not_fit(wrong: Config, folder: Path) -> None:
+    weights, description = read_weights(folder / FILE)
+    write_weights(folder / FILE, weights, replace(description, **wrong))
+    assert "damaged" in refused(lambda: Router.load(folder))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"held_out.more": torch.zeros(1)},
+        {"training_inputs.more": torch.zeros(1)},
+        {"network.more": torch.zeros(1)},
+        {"network.price_model.weight": torch.zeros(3)},
+        {"network.price_model.weight": torch.zeros(9, 9)},
+        {"network.mean": torch.full((59,), torch.nan)},
+        {"network.mean": torch.zeros(2, 2)},
+    ],
+)
+def test_tensors_that_do_not_fit(wrong: Config, folder: Path) -> None:
+    weights, description = read_weights(folder / FILE)
+    write_weights(folder / FILE, {**weights, **wrong}, description)
+    assert FILE in refused(lambda: Router.load(folder))
+
+
+@pytest.mark.parametrize("sizes", [{"width": 10**9}, {"width": 2**62}, {"depth": 10**8}, {"width": 7}])
+def test_sizes_that_no_weights_have(sizes: Config, folder: Path) -> None:
+    """Refused before memory is taken for them."""
+    config = RunFolder(folder).config()
+    config["router"] |= sizes
+    RunFolder(folder).write_config(config)
+    assert "force=true" in refused(lambda: Router.load(folder))
 
 
 def test_tags_of_yaml(folder: Path, tmp_path: Path) -> None:

@@ -25,6 +25,23 @@ SAVED = "router.json"  # of a router that was saved without a run
 WANTED = "give one of runs/.../seed=<s>, or a folder that router.save made"
 
 
+LARGEST = 1_000_000  # bytes of a config
+MOST_PARTS, DEEPEST = 100_000, 50
+
+
+def is_small(content: Any) -> bool:
+    """False if YAML's aliases make it endless or very large, or if it is nested too deep to be walked through."""
+    waiting, seen = [(content, 0)], 0
+    while waiting:
+        part, depth = waiting.pop()
+        inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        waiting += [(one, depth + 1) for one in inside]
+        seen += 1 + len(inside)
+        if depth > DEEPEST or seen > MOST_PARTS:
+            return False
+    return True
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """runs/<dataset>/<setup>/<experts>/<cost>/<method>/<variant>/seed=<s>/; finished if and only if metrics.json is there."""
@@ -48,15 +65,15 @@ class RunFolder:
         if not self.path.is_dir():
             raise L2DError(f"{self.path}: no such folder; {WANTED}")
         file = self.path / "config.yaml"
-        if not file.exists():
+        if not file.is_file():  # a pipe would never end
             raise L2DError(f"{self.path}: not a run's folder (no config.yaml); {WANTED}")
         if not self.finished and not (self.path / SAVED).exists():
             raise L2DError(f"{self.path}: this run is not finished; the same l2d train command resumes it")
         try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError):
+            content = None if file.stat().st_size > LARGEST else yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
             content = None
-        if not isinstance(content, dict):
+        if not (isinstance(content, dict) and is_small(content)):
             raise L2DError(f"{file}: damaged; train it again with force=true")
         return content
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is 
 READING = "encoder"  # prefix of what the encoder of texts has learned
 HEADER = "l2d"  # one key: safetensors writes several in a different order in each process
 FORMAT = 2
+MOST_EXPERTS, MOST_NUMBERS = 1_000, 100_000_000  # the latter in one input
 RETRAIN = "train the run again with force=true"
 
 
@@ -82,6 +84,30 @@ class RouterDescription:
         )
 
 
+def check_description(about: RouterDescription) -> None:
+    """Raises ValueError if a part is of another kind than training writes, or cannot be used."""
+    names, p, guard = about.experts, len(about.experts), about.guard
+    numbers = [*(about.prices or ()), *(guard.offsets or ()), about.factor, guard.gain, guard.needed]
+    places = [guard.best, *([] if guard.constant is None else [guard.constant])]
+    fine = (
+        0 < p <= MOST_EXPERTS
+        and all(isinstance(name, str) and name for name in names)
+        and len({*names}) == p
+        and all(part is None or len(part) == p for part in (about.prices, guard.offsets))
+        and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+        and all(type(place) is int and 0 <= place < p for place in places)
+        and about.factor >= 0
+        and 0 < len(about.shape) <= 3
+        and all(type(size) is int and size > 0 for size in (about.num_classes + 1, *about.shape))
+        and max(about.num_classes, math.prod(about.shape)) <= MOST_NUMBERS
+        and all(isinstance(name, str) for name in about.seen.features)
+        and all(value is None or isinstance(value, str) for value in (about.seen.text, about.seen.image, about.plan))
+        and (about.encoder is None or isinstance(about.encoder, dict))
+    )
+    if not fine:
+        raise ValueError("its description does not fit a router")
+
+
 def write_weights(file: Path, weights: Mapping[str, Tensor], description: RouterDescription) -> None:
     whole = torch.contiguous_format
     tensors = {name: tensor.detach().cpu().clone(memory_format=whole) for name, tensor in weights.items()}
@@ -100,10 +126,14 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], RouterDescription]:
         if header["format"] != FORMAT:
             raise L2DError(f"{file}: l2d {header.get('version')} wrote it in another format; {RETRAIN}")
         whole, description = tensors_digest(tensors) == header["sha256"], RouterDescription.from_dict(header)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        check_description(description)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise L2DError(f"{file}: damaged ({type(error).__name__}); {RETRAIN}") from error
     if not whole:
         raise L2DError(f"{file}: damaged, the checksum does not match the weights; {RETRAIN}")
+    for name, tensor in tensors.items():
+        if name.startswith("network.") and tensor.is_floating_point() and bool(tensor.isnan().any()):
+            raise L2DError(f"{file}: damaged, {name[:100]} has NaN; {RETRAIN}")
     return tensors, description
 
 

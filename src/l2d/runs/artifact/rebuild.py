@@ -1,7 +1,7 @@
 """A finished run's objects, from its folder alone. Only classes of l2d, and of modules that the caller trusts, are built."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,16 @@ from l2d.methods.simple import SimpleRouter
 from l2d.networks.network import Network
 from l2d.networks.prices import PriceModel
 from l2d.runs.artifact.drift import TRAINING_INPUTS, InputSummary
-from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RETRAIN, RouterDescription, part_of, read_weights
+from l2d.runs.artifact.exported import (
+    FILE,
+    HELD_OUT,
+    MOST_NUMBERS,
+    READING,
+    RETRAIN,
+    RouterDescription,
+    part_of,
+    read_weights,
+)
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -63,10 +72,14 @@ def rebuild(
     own, decision = part_of(weights, "method"), experiment.settings.decision
     with torch.random.fork_rng(devices=[]):  # the initial weights are replaced anyway: keep the caller's random state
         method = rebuild_method(experiment.method, own, description, decision)
-        network = rebuild_network(with_arguments(experiment.router, kept), method, description)
+        component = with_arguments(experiment.router, kept)
+        check_sizes(component, method, description, part_of(weights, "network"))
+        network = rebuild_network(component, method, description)
     prices = part_of(weights, "network.price_model")
     if "weight" in prices:
-        features, experts = prices["weight"].shape
+        features, experts = prices["weight"].shape if prices["weight"].ndim == 2 else (0, 0)
+        if experts != len(description.experts) or features > MOST_NUMBERS:
+            raise L2DError(f"{FILE}: network.price_model does not fit the experts; {RETRAIN}")
         network.price_model = PriceModel(features - 1, experts)
     try:
         method.load_state_dict(own)
@@ -75,6 +88,9 @@ def rebuild(
         reason = str(error).splitlines()[-1].strip()
         raise L2DError(f"{FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
     held_out, summary = part_of(weights, HELD_OUT), part_of(weights, TRAINING_INPUTS)
+    for kind, found, prefix in ((HeldOut, held_out, HELD_OUT), (InputSummary, summary, TRAINING_INPUTS)):
+        if others := {*found} - {one.name for one in fields(kind)}:
+            raise L2DError(f"{FILE}: {prefix}.{min(others)[:100]} is not known; {RETRAIN}")
     return RebuiltRun(
         *(experiment.plain, method, network, description),
         encoder=rebuild_encoder(description.encoder, kept, trust, part_of(weights, READING)),
@@ -91,6 +107,26 @@ def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescripti
     whole = with_arguments(expect(component, Method, "a method"), known)
     method: Method = make(whole, costs=costs, num_classes=seen.num_classes, decision=decision)
     return method
+
+
+def check_sizes(component: Component, method: Method, seen: RouterDescription, weights: Tensors) -> None:
+    """Refuse a network of other sizes than its weights before memory is taken for it. Networks that are built from the weights'
+    own sizes have none yet."""
+    if isinstance(method, SimpleRouter) or not component.target.startswith(
+        "l2d."
+    ):  # trusted ones may compute while built
+        return
+    depth = component.arguments.get("depth")
+    if isinstance(depth, int) and depth > len(weights):
+        raise L2DError(f"{component.key}.depth={depth}: {FILE} has fewer layers; {RETRAIN}")
+    try:
+        with torch.device("meta"):
+            expected = rebuild_network(component, method, seen).state_dict()
+    except (RuntimeError, OverflowError) as error:
+        raise L2DError(f"{component.key}: cannot be built ({str(error).splitlines()[0][:100]}); {RETRAIN}") from error
+    for name, tensor in expected.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            raise L2DError(f"{FILE}: {name} does not fit the router of config.yaml; {RETRAIN}")
 
 
 def rebuild_network(component: Component, method: Method, seen: RouterDescription) -> Network:
