@@ -165,7 +165,7 @@ GUARD = Guard(None, None, 0, 0.1, 0.01)
         {"guard": replace(GUARD, constant=-1)},
         {"guard": replace(GUARD, best=3)},
         {"guard": replace(GUARD, offsets=(1.0, 2.0))},
-        {"guard": replace(GUARD, offsets=("a", "b", "c"))},
+        {"guard": replace(GUARD, offsets=("a", "b", "c"))},  # type: ignore[arg-type]
     ],
 )
 def test_a_description_that_does_not_fit(wrong: Config, folder: Path) -> None:
