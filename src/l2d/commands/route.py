@@ -63,7 +63,7 @@ def make_route_parser() -> argparse.ArgumentParser:
     image = "images, for routers that see one; they are resized to the size that the router was trained on"
     queries.add_argument("--image", metavar="FILE", nargs="+", action="extend", help=image)
     add_decision_flags(parser)
-    capacity = """the most rows of --file for an expert: {alice: 40, large: 10%}. The rows are assigned so that the expected cost
+    capacity = """the most rows of --file for an expert: {alice: 40, large: 10%%}. The rows are assigned so that the expected cost
         of all is least; experts that are not named have no limit"""
     parser.add_argument("--capacity", type=read_capacity, help=capacity)
     written = "write the CSV to this file (default: print it)"
