@@ -1,6 +1,7 @@
 """A router that may ask again: trained in memory and by a run, at other prices, within a budget, step by step."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import l2d
+from l2d.analysis.log_value import log_value
 from l2d.config import check, compose, to_plain
 from l2d.core.results import read_metrics
 from l2d.router.plan_tree import paths_of, tree_lines
@@ -238,3 +240,9 @@ def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
     assert costs.shape == (400, 8)
     assert set(decisions.tolist()) == {7}
     assert "two agree" in (run.path / "candidates.txt").read_text()
+
+
+def test_a_log_says_nothing_of_one_choice_of_a_plan(router: l2d.Router) -> None:
+    rows: Any = SimpleNamespace(file="log.sqlite")
+    with pytest.raises(L2DError, match="follows a plan"):
+        log_value(router, rows)

@@ -16,7 +16,7 @@ from l2d.data.arrays import channel_statistics
 from l2d.data.text.encoders import packed_state
 from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
-from l2d.router.trained import allowed_experts, decide_inputs, inputs_of
+from l2d.router.trained import allowed_experts, decide_inputs, inputs_of, plan_of
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
@@ -90,6 +90,11 @@ def paid_for(router: Router, word: str = "or") -> str:
 
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
     """rows: whose expert was drawn, and whose price is known. own_prices: count the router's prices, not those of the log."""
+    if plan_of(router)[0] is not None:
+        raise L2DError(
+            f"{rows.file}: this router follows a plan, which may ask several experts; l2d train dataset=log method=plan"
+            " prints what a plan is worth on a log"
+        )
     inputs = inputs_of_log(rows, router)
     known, prices, asked, propensities = spread_costs(rows, router, own_prices)
     logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
