@@ -97,8 +97,8 @@ def rows_of(found: Outcomes, keys: Sequence[str], pool: Mapping[str, float]) -> 
 def pools(sheet: Sheet, runs_dir: Path) -> Iterator[list[Row]]:
     for (name, words), seen in product(POOLS.items(), (ANSWERS, LENGTHS)):
         pool, each = {model: float(price) for model, price in (word.split("=") for word in words.split())}, []
-        files = {one: runs_dir / name / f"{one.split()[-1]}.parquet" for one in (ANSWERS, seen)}
-        plain, own = (write_pool(sheet, list(pool), file, one) for one, file in files.items())
+        files = [(one, runs_dir / name / f"{one.split()[-1]}.parquet") for one in (ANSWERS, seen)]
+        plain, own = (write_pool(sheet, list(pool), file, one) for one, file in files)
         for seed in SEEDS:
             once = judged(plain, pool, "auto", seed)[GUARDED]
             each.append(judged(own, pool, "plan", seed) | {AUTO: once})
