@@ -113,7 +113,7 @@ def test_the_value_is_right_and_more_certain_than_weights_alone(name: str) -> No
     assert torch.tensor(ours).std() < 1.2 * torch.tensor(plain).std()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cascade", "two agree"])
 def test_intervals_cover_the_truth(name: str) -> None:
     draw, known, hits, runs = torch.Generator().manual_seed(5), truth(PLANS[name]), 0, 400

@@ -49,7 +49,7 @@ def test_a_column_that_tells_who_was_asked() -> None:
     assert found == {"t": pytest.approx((1.0, 29 / 59))}
 
 
-@pytest.mark.parametrize("n", [300, 3_000])
+@pytest.mark.parametrize("n", [300, pytest.param(3_000, marks=pytest.mark.full)])
 def test_columns_of_chance_are_hardly_ever_named(n: int) -> None:
     """200 files of five columns each; one file in a hundred may name some."""
     rng = np.random.default_rng(0)

@@ -155,7 +155,7 @@ def test_the_served_description_names_the_endpoints(client: TestClient) -> None:
     assert {*found["paths"]} == {*answers, "/v1/preview", "/v1/hour", "/health", "/ready", "/metrics", "/admin/reload"}
     bodies = found["components"]["schemas"]
     assert {"text", "messages", "features", "image", "inputs", "prices"} < {*bodies["RouteBody"]["properties"]}
-    assert {*bodies["OutcomeBody"]["properties"]} == {"decision_id", "correct", "cost", "price", "latency"}
+    assert {*bodies["OutcomeBody"]["properties"]} == {"decision_id", "expert", "correct", "cost", "price", "latency"}
 
 
 def test_settings_that_do_not_fit(run: Untrained, tmp_path: Path) -> None:

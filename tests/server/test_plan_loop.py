@@ -58,7 +58,7 @@ def serve(router: Router, log: Path, n: int, seed: int, **settings: Any) -> None
             assert again == {"recorded": 0, "known": len(asked)}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_second_asks_teach_a_plan(start: Router, tmp_path: Path) -> None:
     log = tmp_path / "log.sqlite"
     serve(start, log, 500, 1, explore=0.6, explore_second=0.7)
