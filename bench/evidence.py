@@ -26,6 +26,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("rho_size", lambda it: it.table(it.SIZES.read(), "synthetic"), "why_mild", "mass"),
     ("rho_size", lambda it: it.table(it.SIZES.read(), "trained"), "why_mild", "mass-trained"),
     ("readings", lambda it: it.page(), "theory", "readings"),
+    ("llm", lambda it: it.trios_table(it.RUNS.read()), "verdicts", "trios"),
     ("llm", lambda it: it.gap_table(it.DATA.read()), "verdicts", "gap-mmlu"),
     ("llm", lambda it: it.curves_table(it.CURVES.read()), "verdicts", "curves-mmlu"),
     ("llm", lambda it: it.tally_table(it.RUNS.read()), "beyond", "llm-tally"),

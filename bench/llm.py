@@ -45,6 +45,13 @@ CURVES = Results("llm_curves", "setup figure", " ".join(KINDS))
 LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
 METHODS = ("tdef", "mild_uniform", "cwce", "cost_regression", "plugin", "label_regression")
 TRIOS = {"llama": "llama-3-70b, llama-2-13b, llama-2-7b", "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b"}
+COSTS = {
+    ("0 0 0", "0"): "errors",
+    ("1 0.6 0.1", "0"): "prices 1, 0.6, 0.1",
+    ("1 0.6 0.1", "0.2"): "the same, noisy",
+    ("0 1 0", "0"): "extreme prices",
+}
+THEIRS = ("tdef", "mild_uniform", "mild, theory ρ", "ce", "cwce", "ldam")
 CHOICES = 4  # of an MMLU question
 ROUNDING = 1e-5  # of what the CSV keeps
 
@@ -153,11 +160,33 @@ def tally(rows: Sequence[Row], method: str, checkpoint: str) -> list[str]:
     ]
 
 
-def more_than_single(rows: Sequence[Row]) -> tuple[float, float, float]:
+def more_than_single(rows: Sequence[Row], loss: str = "test") -> tuple[float, float, float]:
     """Mean and 95 % interval over seeds."""
-    found = paired_interval(*(records.by_seed(rows, name) for name in ("test", "single")))
+    found = paired_interval(*(records.by_seed(rows, name) for name in (loss, "single")))
     assert found is not None
     return found
+
+
+def trios_table(rows: Sequence[Row]) -> str:
+    """Each method beside the best single model, and the guarded method that is farthest above it."""
+    used = [row for row in rows if (row["label"], row["scale"]) == ("answer", "1") and row["method"] in THEIRS]
+    used = [row for row in used if (row["prices"], row["noise"]) in COSTS]
+    lines = []
+    for (encoder, prices, noise, setup), cell in sorted(
+        records.grouped(used, lambda row: (row["router"], row["prices"], row["noise"], row["setup"])).items()
+    ):
+        by_method = records.grouped(cell, lambda row: row["method"])
+        guarded = max(more_than_single(some, "guarded")[0] for some in by_method.values())
+        figures = [above(by_method[method]) if method in by_method else "" for method in THEIRS]
+        lines.append([setup, encoder, COSTS[prices, noise], *figures, f"{guarded:+.4f}"])
+    head = ("trio", "encoder", "cost", *THEIRS, "most above, guarded")
+    return f"{records.markdown(head, lines)}\n\n{len(used)} runs; {records.made(used)}."
+
+
+def above(rows: Sequence[Row]) -> str:
+    """Above the best single model; with a star if the interval excludes 0."""
+    mean, low, high = more_than_single(rows)
+    return f"{mean:+.4f}" if low <= 0 <= high else rf"{mean:+.4f} \*"
 
 
 def gap_table(data: Sequence[Row]) -> str:
