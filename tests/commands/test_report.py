@@ -1,9 +1,9 @@
 """l2d report: any folder, a sweep's cells, what is written and what is imported for it."""
 
 import shutil
+import resource
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,12 @@ def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "\n\n1 run, 1 cell;" in capsys.readouterr().out
 
 
+def cpu_seconds() -> float:
+    """Of finished processes. Other work on the machine does not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.full
 def test_ten_thousand_runs(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
@@ -146,9 +152,9 @@ def test_ten_thousand_runs(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for name, content in files.items():
                 (folder / name).write_bytes(content)
-    started = time.monotonic()
+    before = cpu_seconds()
     subprocess.run([sys.executable, "-m", "l2d", "report", str(runs)], check=True, capture_output=True)
-    assert time.monotonic() - started < 20
+    assert cpu_seconds() - before < 20
     assert '"runs":10001' in (runs / "report" / "index.html").read_text()
 
 
