@@ -1,7 +1,7 @@
 """l2d report: any folder, a sweep's cells, what is written and what is imported for it."""
 
-import shutil
 import resource
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
