@@ -165,7 +165,7 @@ def plain_estimates(table: Path, setup: str, seed: int) -> tuple[Tensor, Tensor]
 
 
 def at_prices(errors: Tensor, expected: Tensor, prices: Tensor) -> Judged:
-    """Out-of-fold estimates [n, p] at other prices. As in training/fold_scores.py, each fifth of the rows is decided by a guard
+    """Out-of-fold estimates [n, p] at other prices. Each fifth of the rows is decided by a guard
     that is fitted to the others."""
     costs, utilities = errors + prices, -(expected + prices)
     decisions, best = argmax_last(utilities), int(costs.mean(dim=0).argmin())

@@ -8,8 +8,7 @@ import beyond
 import paper_runs
 import records
 from l2d.analysis.report.averages import mean_columns
-from l2d.analysis.report.verdict_page import RULE, numbers_table, shares_table, summary
-from l2d.analysis.report.verdicts import Measured, cell_verdicts
+from l2d.analysis.report.verdicts import RULE, Measured, cell_verdicts, numbers_table, shares_table, summary
 from l2d.config import titles
 from records import Row
 

@@ -10,9 +10,9 @@ from l2d.assembly.datamodule import DeferralData
 from l2d.assembly.fingerprints import with_listed_prices
 from l2d.assembly.module import RouterModule
 from l2d.commands import train as commands
+from l2d.commands.train import answered
 from l2d.config import check
 from l2d.runs.folder import RunFolder
-from l2d.runs.standing import answered
 from l2d.training.cross_validation import train_and_judge
 
 

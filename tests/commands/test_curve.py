@@ -78,7 +78,7 @@ def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
     assert "-m" in dies_of(runs, "-m")
     assert "seed=0: unknown key" in dies_of(runs, "seed=0")
     assert "one folder" in dies_of(runs, runs)
-    assert "method=ce" in dies_of(runs, "method=ce")
+    assert "no curve" in dies_of(runs, "method=ce")
     (tmp_path / "empty").mkdir()
     assert "experiment=price_curve" in dies_of(tmp_path / "empty")
     one = runs / "q/own/table/error_plus_cost/mild/00000000/seed=0"  # by itself no curve

@@ -140,8 +140,8 @@ def within_a_sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (None, None, ""),
         (Busy("held"), None, ""),  # whoever holds it will finish it
         (L2DError("key=3: too large"), "key=3: too large", "error: seed=1: key=3: too large\n"),
-        (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "error: seed=1: ZeroDivisionError: by 0\nTraceback "),
-        (SystemExit("install foo"), "SystemExit: install foo", "error: seed=1: SystemExit: install foo\nTraceback "),
+        (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "error: seed=1: ZeroDivisionError: by 0\n"),
+        (SystemExit("install foo"), "SystemExit: install foo", "error: seed=1: SystemExit: install foo\n"),
     ],
 )
 def test_what_a_job_of_a_sweep_leaves_for_it(
@@ -152,9 +152,7 @@ def test_what_a_job_of_a_sweep_leaves_for_it(
     assert HydraJob(job, full=False)(None) == (None if error else 5)
     assert [file.name for file in tmp_path.glob("*.started")] == ([] if isinstance(error, Busy) else ["7.started"])
     assert read_error(tmp_path, 7) == answer
-    found = capsys.readouterr().err
-    assert found.startswith(said)
-    assert ("Traceback" in found) == isinstance(error, ZeroDivisionError | SystemExit)
+    assert capsys.readouterr().err == said
     kept = [file.read_text() for file in tmp_path.iterdir() if file.suffix != ".started"]
     assert ["Traceback" in text for text in kept] == ([] if answer is None else [True])  # of mistakes too
 
@@ -213,15 +211,12 @@ def test_a_job_can_be_sent_to_another_process() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("command", "key"),
-    [
-        ("l2d train -m seed=0,1 recipe.epohcs=1", "recipe.epohcs"),
-        ("l2d.train method.rewards=foo", "method.rewards=foo"),
-    ],
+    ("given", "key"),
+    [(["-m", "seed=0,1", "recipe.epohcs=1"], "recipe.epohcs"), (["method.rewards=foo"], "method.rewards=foo")],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, command: str, key: str) -> None:
-    """In a process of its own, as people start it: in a sweep, and by the old name."""
-    given = [sys.executable, "-m", *command.split()]
+def test_a_mistake_is_one_line(tmp_path: Path, given: list[str], key: str) -> None:
+    """In a process of its own, as people start it."""
+    given = [sys.executable, "-m", "l2d", "train", *given]
     done = subprocess.run(given, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()

@@ -22,7 +22,6 @@ from l2d.data.text.encoders import Encoder
 from l2d.router.choices import UNREAD, Choice
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import FILE, HELD_OUT, read_weights, write_weights
-from l2d.utils.errors import L2DError
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
 
@@ -85,15 +84,15 @@ def test_queries_without_a_text_are_counted(
 
 
 def test_means_are_of_the_queries_that_were_read() -> None:
-    """Prices .1, .3 and errors .4, .2 of two, nothing of the third."""
-    prices, errors = {"a": 0.1, "b": 0.3}, {"a": 0.4, "b": 0.2}
-    chosen = [Choice(name, None, None, expected_prices=prices, expected_errors=errors) for name in "ab"]
-    assert summary([*chosen, Choice("a", None, None, guard=UNREAD)], "ab") == ["3", "2", "1", "0.2", "0.3000"]
+    """Prices .1 and .3 of two, nothing of the third."""
+    chosen = [Choice(name, None, None, expected_prices={"a": 0.1, "b": 0.3}) for name in "ab"]
+    assert summary([*chosen, Choice("a", None, None, guard=UNREAD)], "ab") == ["3", "2", "1", "0.2"]
+    assert summary(chosen, "ab", error_price=5.0) == ["2", "1", "1", "$0.2"]
 
 
-def summary(choices: list[Choice], experts: str, point: Any = None, **prices: Any) -> list[str]:
+def summary(choices: list[Choice], experts: str, **prices: Any) -> list[str]:
     """Its numbers."""
-    router: Any = SimpleNamespace(experts=tuple(experts), prices=Prices(**prices), operating_point=point)
+    router: Any = SimpleNamespace(experts=tuple(experts), prices=Prices(**prices))
     return re.findall(r"\$?\d[\d.,]*\d|\d", choices_summary(choices, router))
 
 
@@ -102,17 +101,6 @@ def test_summary_counts_each_expert() -> None:
     assert summary(choices, "abc") == ["4", "0", "3", "1"]
     free = [replace(choice, expected_prices={"b": 0.0, "c": 0.0}) for choice in choices]
     assert summary(free * 1000, "bc") == ["4,000", "3,000", "1,000"]
-
-
-def test_summary_shows_price_and_expected_error() -> None:
-    """Prices .1, .3, .3, .3 and errors .4, .2, .2, .2; in the end one error costs 5 dollars, so 5·.25 + .25 in all."""
-    prices, errors = {"a": 0.1, "b": 0.3}, {"a": 0.4, "b": 0.2}
-    chosen = [Choice(name, None, None, expected_prices=prices, expected_errors=errors) for name in "abbb"]
-    assert summary(chosen, "ab") == ["4", "1", "3", "0.25", "0.2500"]
-    assert summary(chosen, "ab", error_price=5.0) == ["4", "1", "3", "$0.25", "0.2500", "$1.5000"]
-    # Within a budget, the line of the budget has the error.
-    assert summary(chosen, "ab", "the budget", error_price=5.0) == ["4", "1", "3", "$0.25"]
-    assert summary([Choice("a", None, None, expected_prices=prices)], "ab") == ["1", "1", "0", "0.1"]
 
 
 def test_the_run_may_be_in_the_home_folder(
@@ -195,11 +183,6 @@ def test_prices_may_be_written_in_several_ways() -> None:
     assert route.read_prices("9,0") == route.read_prices("[9,0]") == [9, 0]
     assert route.read_prices("qwen:7b=0.3,llama:70b=1") == {"qwen:7b": 0.3, "llama:70b": 1.0}
     assert route.read_prices("qwen:7b:0.3") == {"qwen:7b": 0.3}
-
-
-def test_a_pattern_that_matched_several_runs() -> None:
-    with pytest.raises(L2DError, match=r"^RUN: 2 .*a/seed=0, b/seed=0"):
-        route.read_options(["a/seed=0", "b/seed=0", "--text", "x"])
 
 
 BAD_PRICES = {

@@ -20,8 +20,7 @@ from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import variant
 from l2d.core.prices import Prices
 from l2d.runs.cells import compose_all, duration, listing, make_cells, named, results_table, split_method, without_seed
-from l2d.runs.folder import RunFolder
-from l2d.runs.standing import Standing
+from l2d.runs.folder import RunFolder, Standing
 from l2d.utils.files import write_json
 
 Frame = tuple[str, ...]
@@ -192,7 +191,7 @@ def test_listing_and_results(tmp_path: Path) -> None:
     cells[3].run.pause(2)
     cells[3] = replace(cells[3], stop_after=2)
     standings = ["finished", "finished", "begun", "paused", "missing"]
-    assert [cell.standing for cell in cells] == [Standing(one) for one in standings]
+    assert [cell.run.standing(cell.stop_after) for cell in cells] == [Standing(one) for one in standings]
     assert [cell.done for cell in cells] == [True, True, False, True, False]
     text = listing(cells)
     counts = re.findall(r"\d (?:finished|paused|begun|missing)", text)

@@ -189,7 +189,6 @@ def test_the_end_of_a_sweep(number: int, tmp_path: Path, capsys: pytest.CaptureF
     finish(cells[0])
     reasons = dict(zip(cells[:-4:-1], ("killed", "key=3: too large", "other data"), strict=True))
     failed = {cell: reasons[cell] for cell in cells[::-1][:number]}
-    cells[1].run.path.mkdir()
     shop = SimpleNamespace(config=compose(["dry_run=false"]), grid=[], cells=lambda _: cells, open=lambda: tmp_path)
     shop.run = lambda *_: failed
     with pytest.raises(L2DError, match=f"{number} of 3") if failed else nullcontext():
@@ -199,22 +198,14 @@ def test_the_end_of_a_sweep(number: int, tmp_path: Path, capsys: pytest.CaptureF
     assert (f"l2d report '{tmp_path}/my runs'\n" in out) == (number < 3)
     listed = [any(reason in line for line in out.splitlines()) for reason in reasons.values()]
     assert listed == [i < number for i in range(3)]
-    assert (str(cells[1].run.path) in out) == (number > 1)
-    assert str(cells[2].run.path) not in out  # there is no such folder
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_one_reason_for_all_is_said_once(told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the run that failed first, or at the end if it failed in another process."""
+def test_one_reason_for_all_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cells = some_cells(tmp_path)
     shop = SimpleNamespace(config=compose(["dry_run=false"]), grid=[], cells=lambda _: cells, open=lambda: tmp_path)
     shop.run = lambda *_: dict.fromkeys(cells, "key=3: too large")
-    if told:
-        assert [sweeping.is_news(tmp_path, "key=3: too large") for _ in range(2)] == [True, False]
-        assert sweeping.is_news(tmp_path / "another sweep", "key=3: too large")
-    with pytest.raises(L2DError, match="3 of 3") as caught:
+    with pytest.raises(L2DError, match=r"3 of 3.*key=3"):
         sweeping.sweep(cast(Any, shop))
-    assert ("key=3" in str(caught.value)) is not told
     assert "key=3" not in capsys.readouterr().out
 
 
@@ -348,8 +339,6 @@ def test_the_folder_and_the_places_of_a_sweep(tmp_path: Path, monkeypatch: pytes
         assert sweeping.Workshop(config, nobody, nobody, ["experiment=noise", "seed=0,1"]).place == tmp_path / place
         with pytest.raises(L2DError, match="experiment=noise,table4: "):
             sweeping.Workshop(config, nobody, nobody, ["experiment=noise,table4"])
-    given = ["seed=1", "runs_dir='/a'", "experts.models=['/b']", "method.rho=1"]
-    assert sweeping.without_places(given) == ["seed=1", "method.rho=1"]
 
 
 def finished(folder: Path) -> dict[str, bytes]:

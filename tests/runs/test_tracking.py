@@ -103,9 +103,7 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
 
 
 class FakeWandb:
-    """Cannot be reached in some modes. Table and plots are what they are made from."""
-
-    plot = SimpleNamespace(bar=lambda table, *_, **__: table, confusion_matrix=lambda **given: given)
+    """Cannot be reached in some modes. A table is its rows, a picture its figure."""
 
     def __init__(self) -> None:
         self.begun, self.failing = list[dict[str, Any]](), {"online"}
@@ -115,6 +113,9 @@ class FakeWandb:
 
     def Table(self, *, data: list[Any], **_: Any) -> list[Any]:
         return data
+
+    def Image(self, figure: Any) -> Any:
+        return figure
 
     def init(self, **given: Any) -> str:
         self.begun.append(given)
@@ -146,17 +147,14 @@ def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys
 
 
 def test_what_is_reported(info: RunInfo) -> None:
-    """The oracle's expert is the true one of the confusion matrix, the router's the predicted one."""
     logged, summary, alerts = dict[str, Any](), dict[str, float](), list[str]()
     tracker: Any = WandbTracker(info, project="p", entity=None, mode="offline")
     tracker.wandb = FakeWandb()
     tracker.run = SimpleNamespace(log=logged.update, summary=summary, alert=lambda **said: alerts.append(said["text"]))
     metrics = example_metrics(0.5, confusion=[[1, 2], [0, 1]], ratios=[0.25, 0.75], error_rate=0.375, mean_price=0.125)
     tracker.report(metrics)
-    assert (logged["test/confusion"]["y_true"], logged["test/confusion"]["preds"]) == ([0, 0, 0, 1], [0, 1, 1, 1])
-    assert logged["test/confusion"]["class_names"] == ["expert 1", "expert 2"]
-    shares = [["expert 1 router", 25], ["expert 1 oracle", 50], ["expert 2 router", 75], ["expert 2 oracle", 50]]
-    assert logged["test/deferral_ratios"] == shares
+    assert logged["test/table"][0][:2] == ["router", "0.5000"]
+    assert len(logged["test/deferral"].axes) == 2
     assert summary == {"test/deferral_loss": 0.5, "test/error_rate": 0.375, "test/mean_price": 0.125}
     assert alerts == []
     tracker.report(replace(metrics, collapsed_expert=2))
@@ -166,7 +164,7 @@ def test_what_is_reported(info: RunInfo) -> None:
 
 @pytest.mark.full
 def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two runs in one process stay two runs; each carries its group, tags, curves, table, bars and confusion matrix."""
+    """Two runs in one process stay two runs; each carries its group, tags, curves, table and picture."""
     for key in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "no-such-netrc"))
@@ -180,7 +178,7 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
         assert offline.name.endswith(ids[-1])
         (record,) = offline.glob("*.wandb")
         content = record.read_bytes()
-        names = ("val/deferral_loss", "test/table", "test/deferral_ratios", "test/confusion")
+        names = ("val/deferral_loss", "test/table", "test/deferral")
         for text in ("digits/III/synthetic/error/mild/", *names):
             assert text.encode() in content, text
         tables = [json.loads(file.read_text()) for file in offline.rglob("*.table.json")]

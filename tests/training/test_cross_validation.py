@@ -25,9 +25,8 @@ from l2d.data.sets.table import Table
 from l2d.data.splits import with_test_fold
 from l2d.router.trained import outputs_of
 from l2d.runs.folder import RunFolder
-from l2d.training import cross_validation, fold_scores, score, walk
-from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, fold_rows, splits_of_router
-from l2d.training.fold_scores import mean_score
+from l2d.training import cross_validation, score, walk
+from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, fold_rows, mean_score, splits_of_router
 from l2d.training.score import RoutedRows
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
@@ -145,7 +144,7 @@ def test_a_router_without_a_true_gain_shows_none(file: Path, tmp_path: Path, mon
     """Expert a always costs .5. The router asks b on one half of the rows, where b costs 0 or 1 by chance; elsewhere b costs 1. So
     the true gain is 0, whether a guard falls back or not. A guard that saw the rows that it judges would show a gain, since it falls
     back where the router was unlucky: here .0076 ± .0012."""
-    given, plain = list[Any](), fold_scores.score_out_of_fold
+    given, plain = list[Any](), cross_validation.score_out_of_fold
 
     def noted(*found: Any) -> Any:
         given.append(found)
@@ -157,7 +156,7 @@ def test_a_router_without_a_true_gain_shows_none(file: Path, tmp_path: Path, mon
     monkeypatch.setattr(type(fitted.method), "by_argmax", False)  # without offsets, which take time
     gains, rng = list[float](), np.random.default_rng(0)
     for _ in range(225):
-        drawn = list[fold_scores.Fold]()
+        drawn = list[cross_validation.Fold]()
         for number, fold in enumerate(folds):
             asks = torch.tensor([0, 1] * 10)
             costs = torch.from_numpy(
@@ -439,7 +438,7 @@ def test_the_guard_of_all_rows_is_deployed_and_those_of_folds_judge(
     def held(method: Any, rows: Any, best: int) -> Any:
         return replace(plain(method, rows, best), constant=next(constant), offsets=None)
 
-    monkeypatch.setattr(fold_scores, "guard_of", held)
+    monkeypatch.setattr(cross_validation, "guard_of", held)
     cfg = config(file, tmp_path, "seed=3")
     assert train(cfg)["guarded"]["constant"] == "a"
     assert Router.load(folder_of(cfg)).description.guard.constant == 0

@@ -16,11 +16,10 @@ from l2d.config import check_search, compose, to_plain
 from l2d.runs.cells import Cell, make_cells
 from l2d.runs.sweep import mark_started, run_cells, write_error
 from l2d.tuning import search
-from l2d.tuning.controls import controls
 from l2d.tuning.search import build_studies, searched, tune
-from l2d.tuning.show import Trial
+from l2d.tuning.show import Trial, controls
 from l2d.tuning.strategies import Ask
-from l2d.tuning.study import Study, build_study, judged, search_space, validation_loss
+from l2d.tuning.study import Study, build_study, judged, search_space
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
@@ -332,8 +331,8 @@ def test_the_value_of_a_trial_is_the_mean_over_its_runs() -> None:
     assert (trial.epoch, trial.epochs, trial.runs, trial.rho == []) == (3, 10, 4, True)
     assert judged(ask, cells, {Path("x"): "no", cells[2].run.path: "no memory"}).state == "failed: no memory"
     patient = fake_cell("a", 0.3, finished=True)
-    assert validation_loss(patient, 3) == pytest.approx(0.2)
-    assert judged(ask, [patient], {}).rho == [1.0]
+    found = judged(ask, [patient], {})
+    assert (found.value, found.rho) == (pytest.approx(0.2), [1.0])
 
 
 def test_a_search_that_fails_does_not_keep_the_others_from_running(

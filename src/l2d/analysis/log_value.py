@@ -18,7 +18,7 @@ from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
 from l2d.router.trained import allowed_experts, decide_inputs, inputs_of, plan_of
 from l2d.utils.errors import L2DError
-from l2d.utils.text import counted, listed
+from l2d.utils.text import listed
 
 LEAST = 10  # rows on which a policy's choice was asked; fewer say nothing
 
@@ -65,27 +65,13 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
     return rows.take(~trained), int(trained.sum())
 
 
-def not_explored(rows: LoggedRows, router: Router) -> L2DError:
-    """The error for a log without exploration. It shows the router's choices and the mean error of the answers."""
-    decisions = decide_inputs(router, inputs_of_log(rows, router))
-    shares = torch.bincount(decisions, minlength=len(router.experts)) / len(rows)
-    choices = ", ".join(f"{name} {share:.0%}" for name, share in zip(router.experts, shares.tolist(), strict=True))
-    why = "no row was explored (l2d serve --explore), so the experts cannot be compared"
-    told = f"on these {counted(len(rows), 'row')} the router chooses {choices}"
-    return L2DError(f"{rows.file}: {why}; {told}; the mean error of the answers is {rows.errors.mean():.4f}")
-
-
 def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False) -> tuple[LoggedRows, int]:
     """Return the rows whose price (and latency) is known, if the run counts it, and how many others there are."""
     known = ~np.isnan(prices_of_rows(rows, router, own_prices, expert_numbers(rows, router)))
     if not known.any():
-        raise L2DError(f"{rows.file}: no row has a {paid_for(router, 'and')}; report it with the outcome")
+        latency = " and a latency" if router.prices.has_latency else ""
+        raise L2DError(f"{rows.file}: no row has a price{latency}; report it with the outcome")
     return rows.take(known), int((~known).sum())
-
-
-def paid_for(router: Router, word: str = "or") -> str:
-    """The amounts that a row must have: a price, or a price and a latency."""
-    return f"price {word} a latency" if router.prices.has_latency else "price"
 
 
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:

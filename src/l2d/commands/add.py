@@ -93,9 +93,6 @@ def main(arguments: list[str]) -> None:
             flag = FLAGS.get(error.parameter, f"--{error.parameter}")
             raise ParameterError(flag, error.problem, error.value) from error.__cause__
         more.save(options.out)
-        n = len(found.get("queries", ()))
-        print(
-            f"{options.expert}: {n:,} outcomes; {more.guard_note or 'judged by its own outcomes alone'}",
-            file=sys.stderr,
-        )
-        print(f"written to {options.out}", file=sys.stderr)
+        judged = more.guard_note or "judged by its own outcomes alone"
+        said = f"{options.expert}: {len(found.get('queries', ())):,} outcomes; {judged}\nwritten to {options.out}"
+        print(said, file=sys.stderr)

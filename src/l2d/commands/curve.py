@@ -2,16 +2,18 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
 
 from l2d.analysis.curve.measure import CurveGroup, find_groups, measure_group
-from l2d.analysis.curve.show import curve_csv, curve_figure, curve_text
-from l2d.analysis.curve.trace import trace_curve
+from l2d.analysis.curve.show import curve_figure, curve_text
+from l2d.analysis.curve.trace import Mark, trace_curve
 from l2d.analysis.report.read import folder_among, read_cells
 from l2d.config.identity import NAMED
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, unknown
 from l2d.utils.files import write_atomically, write_json, write_text
+from l2d.utils.text import csv_text
 from l2d.utils.user_errors import OneLineParser, answering
 
 USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}"
@@ -29,14 +31,13 @@ EXAMPLES = """examples:
 
 def wanted_groups(folder: Path, wanted: Mapping[str, str]) -> list[CurveGroup]:
     for key in wanted.keys() - {*NAMED}:
-        raise L2DError(f"{key}={wanted[key]}: unknown key; choose by {', '.join(f'{name}=' for name in NAMED)}")
+        raise L2DError(f"{key}={wanted[key]}: {unknown('key', key, NAMED)}")
     found = find_groups(read_cells(folder))
     groups = [group for group in found if wanted.items() <= dict(zip(NAMED, group.names, strict=True)).items()]
     if not groups:
-        of = "".join(f" {key}={name}" for key, name in wanted.items())
         raise L2DError(
-            f"{folder}: no curve to draw: needs two finished runs{of} that differ in cost.scale alone, or one whose method takes"
-            " any prices; l2d train -m experiment=price_curve makes them"
+            f"{folder}: no curve to draw: needs two finished runs that differ in cost.scale alone, or one whose method takes any"
+            " prices; l2d train -m experiment=price_curve makes them"
         )
     return groups
 
@@ -53,7 +54,7 @@ def draw_curves(words: Sequence[str]) -> str:
             continue
         out, picture = folder / "curves" / group.name, curve_figure(curve)
         out.mkdir(parents=True, exist_ok=True)
-        write_text(out / "curve.csv", curve_csv(curve))
+        write_text(out / "curve.csv", csv_text([[field.name for field in fields(Mark)], *map(astuple, curve.marks)]))
         write_atomically(out / "curve.png", partial(picture.savefig, dpi=150))
         write_json(out / "summary.json", curve.summary)
         drawn.append(f"{curve_text(curve)}\n{out / 'curve.png'}\n")

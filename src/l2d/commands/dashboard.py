@@ -1,6 +1,5 @@
 """l2d dashboard: build the Weights & Biases workspace for l2d's runs."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,8 +12,7 @@ SECTIONS = {
     "Validation": ["val/deferral_loss", "val/loss", "val/agrees_with_oracle"],
     "Training": ["train/loss", "lr"],
 }
-# W&B keeps the data of a plot under its name + _table.
-TABLES = ("test/table", "test/deferral_ratios_table", "test/confusion_table")
+TABLE, PICTURE = "test/table", "test/deferral"
 CELL = ("dataset", "setup", "experts", "cost", "method")
 
 
@@ -24,26 +22,23 @@ def build_workspace(entity: str, project: str) -> Any:
         panels: Any = import_module("wandb_workspaces.reports.v2")
         spaces: Any = import_module("wandb_workspaces.workspaces")
 
-    def section(name: str, metrics: Sequence[str]) -> Any:
-        if name == "Test":
-            drawn = [panels.BarPlot(title=metric, metrics=[panels.SummaryMetric(metric)]) for metric in metrics]
-        else:
-            drawn = [panels.LinePlot(title=metric, x="epoch", y=[metric]) for metric in metrics]
-        return spaces.Section(name=name, panels=drawn, is_open=True)
+    def plot(metric: str) -> Any:
+        if metric.startswith("test/"):
+            return panels.BarPlot(title=metric, metrics=[panels.SummaryMetric(metric)])
+        return panels.LinePlot(title=metric, x="epoch", y=[metric])
 
-    tables = spaces.Section(name="Tables", panels=[panels.WeavePanelSummaryTable(table_name=name) for name in TABLES])
-    sections = [*(section(name, metrics) for name, metrics in SECTIONS.items()), tables]
+    shown = [panels.WeavePanelSummaryTable(table_name=TABLE), panels.MediaBrowser(media_keys=[PICTURE])]
+    tables = spaces.Section(name="Results", panels=shown)
+    drawn = {name: [plot(metric) for metric in metrics] for name, metrics in SECTIONS.items()}
+    sections = [*(spaces.Section(name=name, panels=found, is_open=True) for name, found in drawn.items()), tables]
     runs = spaces.RunsetSettings(groupby=[spaces.Config(f"{group}.name") for group in CELL])
     return spaces.Workspace(entity=entity, project=project, name="l2d", sections=sections, runset_settings=runs)
 
 
 def main(arguments: list[str]) -> None:
     with answering():
-        parser = OneLineParser(
-            prog="l2d dashboard",
-            description="Build the Weights & Biases workspace for l2d's runs, and print its address.",
-            epilog="example:\n  l2d dashboard --entity my-team",
-        )
+        about = "Build the Weights & Biases workspace for l2d's runs, and print its address."
+        parser = OneLineParser(prog="l2d dashboard", description=about)
         parser.add_argument("--entity", required=True, help="your W&B user or team")
         parser.add_argument("--project", default="l2d", help="the project, as in logger.project (default: %(default)s)")
         options = parser.parse_args(arguments)
@@ -51,5 +46,4 @@ def main(arguments: list[str]) -> None:
         try:
             print(workspace.save().url)
         except Exception as error:  # W&B raises many kinds: not logged in, no network, no such entity
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise L2DError(f"Weights & Biases refused the workspace ({reason})") from error
+            raise L2DError(f"Weights & Biases refused the workspace ({' '.join(repr(error).split())})") from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from l2d.commands.route import add_decision_flags, load_router, tell_how_it_decides
 from l2d.core.prices import Prices
 from l2d.core.results import Estimate
+from l2d.utils.errors import L2DError
 from l2d.utils.text import Z, aligned, counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
@@ -81,19 +82,19 @@ def main(arguments: Sequence[str]) -> None:
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
     """Those that are evidence. Says how many are not."""
-    from l2d.analysis.log_value import fresh_rows, not_explored, paid_for, rows_with_prices
+    from l2d.analysis.log_value import fresh_rows, rows_with_prices
     from l2d.logs.rows import explored_rows, left_out_note
 
     fresh, trained = fresh_rows(rows, run)
     explored = explored_rows(fresh)
     if not len(explored):
-        raise not_explored(fresh, router)
+        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
     found, unpriced = rows_with_prices(explored, router, own_prices)
     left = {
         **rows.left_out,
         "with the id of a row that trained this router": trained,
         "without exploration": len(fresh) - len(explored),
-        f"without a {paid_for(router)}": unpriced,
+        "without a price": unpriced,
     }
     print(f"{rows.file}: {counted(len(found), 'decision')} with an outcome{left_out_note(left)}", file=sys.stderr)
     return found
@@ -108,11 +109,13 @@ def value_and_interval(estimate: Estimate | None, prices: Prices, sign: str = ""
     """A value, and the ends of its interval."""
     if estimate is None:
         return "", ""
-    value, error = estimate.value, estimate.standard_error
-    if error is None:
-        return prices.show(value, sign), ""
-    low, high = value - Z * error, value + Z * error
-    return prices.show(value, sign), f"{prices.show(low, sign)} to {prices.show(high, sign)}"
+    value, half = estimate.value, Z * (estimate.standard_error or 0.0)
+    interval = (
+        ""
+        if estimate.standard_error is None
+        else f"{prices.show(value - half, sign)} to {prices.show(value + half, sign)}"
+    )
+    return prices.show(value, sign), interval
 
 
 def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list[str]:

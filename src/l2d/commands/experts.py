@@ -43,19 +43,11 @@ def accuracy_table(splits: "Splits") -> str:
 
 
 def made(splits: "Splits") -> list[str]:
-    """The seconds that the experts took and the folder they are in; one line per language model, which are kept one by one."""
+    """The seconds that the experts took and the folder they are in; language models are kept one by one."""
     from l2d.experts.llm.asking import LanguageModelPanel
 
-    if isinstance(splits.panel, LanguageModelPanel):
-        each = zip(splits.panel.names, splits.panel.caches, splits.panel.new, strict=True)
-        found = [(f"{name}: ", cache, new) for name, cache, new in each]
-    else:
-        found = [("", splits.cache, splits.expert_seconds >= (splits.cache.seconds or 0))]
-    return [
-        f"{name}{'made' if new else 'made earlier (force=true makes them again)'}, in {cache.seconds:.0f} s: {cache.entry}"
-        for name, cache, new in found
-        if cache.seconds is not None
-    ]
+    caches = splits.panel.caches if isinstance(splits.panel, LanguageModelPanel) else [splits.cache]
+    return [f"made in {cache.seconds:.0f} s: {cache.entry}" for cache in caches if cache.seconds is not None]
 
 
 def experts_job(cfg: Any) -> None:

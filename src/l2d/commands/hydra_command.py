@@ -10,7 +10,8 @@ from typing import Any
 
 from l2d.config import CONF, SearchSettings, Settings, chosen_groups, compose, groups, launchers
 from l2d.config.composing import override_text, register_resolvers
-from l2d.runs.sweep import is_news, mark_started, without_places, write_error
+from l2d.config.identity import PLACES
+from l2d.runs.sweep import mark_started, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
@@ -116,10 +117,8 @@ class HydraJob:
                 raise SystemExit(f"error: {one_line(error)}: {how}") from error
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
-            if is_news(folder, reason):
-                print(f"error: {' '.join(without_places(hydra.overrides.task))}: {reason}", file=sys.stderr)
-                if not is_mistake(error):
-                    traceback.print_exc()
+            own = (text for text in hydra.overrides.task if text.split("=")[0] not in PLACES)
+            print(f"error: {' '.join(own)}: {reason}", file=sys.stderr)
             write_error(folder, number, f"{reason}\n\n{traceback.format_exc()}")
             return None
 

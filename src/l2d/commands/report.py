@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.findings import findings_of, sentence
+from l2d.analysis.report.compare import findings_of, sentence, summarise
 from l2d.analysis.report.paper import PAPER
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells, with_tuned
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
-from l2d.analysis.report.verdict_page import verdicts_page
-from l2d.analysis.report.verdicts import measured_in
+from l2d.analysis.report.verdicts import measured_in, verdicts_page
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
 from l2d.utils.text import counted

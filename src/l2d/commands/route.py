@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from l2d.runs.folder import RunFolder
@@ -92,38 +93,29 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
     add("--trust", metavar="MODULE", action="append", default=[], help=trust)
 
 
-def read_prices(text: str) -> list[float] | dict[str, float]:
-    """small=0.1,large=0.3, or as in cost.prices: {small:0.1,large:0.3}, [0.1,0.3]."""
+def read_amounts(text: str) -> list[tuple[str, str]]:
+    """The names, which may be empty, and the amounts of small=0.1,large=0.3, {small: 0.1, large: 0.3} or [0.1, 0.3]."""
     parts = [part.rpartition("=" if "=" in part else ":") for part in text.strip("[]{} ").split(",")]
+    return [(name.strip(" '\""), amount.strip(" '\"")) for name, _, amount in parts]
+
+
+def read_prices(text: str) -> list[float] | dict[str, float]:
+    amounts = read_amounts(text)
     try:
-        named = {name.strip(" '\""): float(price) for name, separator, price in parts if separator}
-        if not named:
-            return [float(price) for _, _, price in parts]
+        if not any(name for name, _ in amounts):
+            return [float(price) for _, price in amounts]
+        if len(named := {name: float(price) for name, price in amounts if name}) == len(amounts):
+            return named
     except ValueError:
-        named = {}
-    if len(named) != len(parts):
-        raise ParameterError("--prices", "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order", text)
-    return named
+        pass
+    raise ParameterError("--prices", "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order", text)
 
 
 def read_capacity(text: str) -> dict[str, str]:
-    """alice=40,large=10%, or {alice: 40, large: "10%"}."""
-    parts = [part.rpartition("=" if "=" in part else ":") for part in text.strip("{} ").split(",")]
-    if not all(separator for _, separator, _ in parts):
+    amounts = dict(read_amounts(text))
+    if "" in amounts:
         raise ParameterError("--capacity", 'must be such as {alice: 40, large: "10%"}', text)
-    return {name.strip(" '\""): amount.strip(" '\"") for name, _, amount in parts}
-
-
-def read_options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = make_route_parser()
-    options, others = parser.parse_known_args(arguments)
-    if others and not any(word.startswith("-") for word in others):
-        raise L2DError(
-            f"RUN: {len(others) + 1} folders were given ({options.run}, {', '.join(others)}); give one of them"
-        )
-    if others:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
-    return options
+    return amounts
 
 
 def user_path(text: str) -> Path:
@@ -137,10 +129,8 @@ def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:
         raise ParameterError("--out", "is a file that is read, and would be lost; choose another", out)
 
 
-def check_out(out: Path | None, file: Path | None) -> None:
+def check_out(out: Path, file: Path | None) -> None:
     """Before the work, not after it."""
-    if out is None:
-        return
     refuse_overwriting(out, [] if file is None else [file])
     if out.is_dir():
         raise ParameterError("--out", "is a folder", out)
@@ -201,8 +191,9 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     posteriors, costs = [choice.posterior for choice in choices], [choice.expected_costs for choice in choices]
     estimated = {kind: found for kind, found in (("posterior", posteriors), ("expected_cost", costs)) if any(found)}
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
-    chosen = {"expected_price": chosen_prices(choices), "expected_error": chosen_errors(choices)}
-    chosen = {name: values for name, values in chosen.items() if values}
+    paid, errors = chosen_prices(choices), [(choice.expected_errors or {}).get(choice.expert) for choice in choices]
+    chosen = {"expected_price": paid} if paid else {}
+    chosen |= {"expected_error": errors} if any(error is not None for error in errors) else {}
     by = ["decided_by"] if any(choice.unread for choice in choices) else []
     header = ["row", "expert", *by, *chosen, *names]
     kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
@@ -224,49 +215,27 @@ def chosen_prices(choices: "Sequence[Choice]") -> list[float | None]:
     return found if any(found) else []
 
 
-def chosen_errors(choices: "Sequence[Choice]") -> list[float | None]:
-    """The expected errors of the chosen experts, None for a query that was not read; empty if none is known."""
-    found = [(choice.expected_errors or {}).get(choice.expert) for choice in choices]
-    return found if any(value is not None for value in found) else []
-
-
-def mean_of(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known)
-
-
 def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
-    """The number of queries per expert and, if they are known, their mean price and expected error."""
-    counts, n = Counter(choice.expert for choice in choices), len(choices)
-    said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
-    if paid := chosen_prices(choices):
-        price = mean_of(paid)
-        where = "" if router.operating_point is None else " (the expected spend is an estimate from the training rows)"
-        said.append(f"expected {router.prices.mean_price} of these {router.prices.short(price)}{where}")
-        # An optimist's word: of several estimates the router takes the least.
-        if (expected := chosen_errors(choices)) and router.operating_point is None:
-            error = mean_of(expected)
-            whole = router.prices.loss(error, price)
-            loss = "" if whole is None else f" (with the price {router.prices.money(whole)} a query)"
-            said.append(f"error by the router's own estimates {error:.4f}{loss}")
-    return "; ".join(said)
+    """The number of queries per expert and, if prices are known, their mean price."""
+    counts = Counter(choice.expert for choice in choices)
+    said = f"{len(choices):,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)
+    paid = [price for price in chosen_prices(choices) if price is not None]
+    return f"{said}; expected {router.prices.mean_price} {router.prices.short(fmean(paid))}" if paid else said
 
 
 def main(arguments: list[str]) -> None:
     with answering():
-        options = read_options(arguments)
-        check_out(options.out, options.file)
+        options = make_route_parser().parse_args(arguments)
+        if options.out is not None:
+            check_out(options.out, options.file)
         router = load_router(options)
         tell_how_it_decides(router)
         choices = ask_router(router, options)
         if router.encoder is not None and router.encoder.note is not None:
             print(router.encoder.note, file=sys.stderr)
         if unread := sum(choice.unread for choice in choices):
-            best = router.experts[router.description.guard.best]
-            print(
-                f"{unread:,} of {len(choices):,} queries have no text: to {best}, the best single expert",
-                file=sys.stderr,
-            )
+            said = f"{unread:,} of {len(choices):,} queries have no text: to the best single expert"
+            print(said, file=sys.stderr)
         columns = {} if options.file is None else columns_of(options.file)
         content = choices_csv(choices, router.experts, columns)
         if options.out is None:

@@ -2,26 +2,23 @@
 
 import io
 import os
-import re
 import shlex
-from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from l2d.assembly.fingerprints import with_fingerprints, with_listed_prices
+from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints, with_listed_prices
 from l2d.assembly.make import find
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check, check_search
 from l2d.core.prices import Prices, price_hint
 from l2d.core.results import RunMetrics
 from l2d.lightning.quick_imports import freeze_what_lives, import_quickly
-from l2d.runs.folder import RunFolder
-from l2d.runs.standing import answered
+from l2d.runs.folder import RunFolder, Standing
 from l2d.runs.summary import format_line, format_table, write_run_picture
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
+from l2d.utils.own_modules import changed_since
 from l2d.utils.text import say
 from l2d.utils.user_errors import answering
 
@@ -40,10 +37,6 @@ COMMAND = HydraCommand(
     ],
     resumes="resumes after the last epoch that was saved, if any was",
 )
-# Overrides that are not for the runs of a comparison.
-ONE_RUN = re.compile(r"[+~]*(method|seed|force|trainer\.devices)\b")
-OWN_METHOD = re.compile(r"[+~]*method\.")  # what other methods do not take
-LOOKS = {"curve": "draw error against price", "report": "make a page of tables and plots"}
 
 
 def train_job(cfg: Any) -> None:
@@ -85,6 +78,25 @@ def train_job(cfg: Any) -> None:
         say_what_next(experiment, run)
 
 
+def answered(experiment: Experiment, run: RunFolder) -> bool:
+    """True if there is nothing to do: the run is finished or paused, or this is a dry run. Prints which."""
+    settings = experiment.settings
+    standing = run.standing(settings.stop_after)
+    done = standing is Standing.PAUSED or (standing is Standing.FINISHED and not settings.force)
+    if done:
+        run.check_data(data_fingerprint(experiment))
+    if standing is Standing.PAUSED:
+        print(f"stopped after epoch {run.paused_after} already (stop_after={settings.stop_after})\n{run.path}")
+    elif settings.dry_run:
+        print(f"{standing.value}; nothing was run (dry_run=true)\n{run.path}")
+    elif done:
+        table = format_table(run.metrics(), Prices.of(experiment.plain))
+        say(f"{table}\n\nfinished already (force=true re-runs it)\n{run.path}")
+        for file in changed_since(experiment.own_modules, run.stamp / 1e9):
+            say(f"WARNING: {file} was changed after this run; force=true trains with the new code")
+    return done or settings.dry_run
+
+
 def check_cores(devices: int) -> None:
     """On CPUs each device is a process. Many more of them than cores would only wait for each other."""
     cores = os.cpu_count() or 1
@@ -99,7 +111,7 @@ def is_first_process() -> bool:
 
 def say_what_next(experiment: Experiment, run: RunFolder) -> None:
     """After a single run that is finished. Its picture is drawn now: nobody looks at those of a sweep one by one."""
-    from l2d.config.hydra_adapter import given_config_dir, given_overrides, in_a_sweep
+    from l2d.config.hydra_adapter import in_a_sweep
 
     if run.finished and not experiment.settings.dry_run and not in_a_sweep() and is_first_process():
         metrics, picture = run.metrics(), run.path / "deferral.png"
@@ -107,41 +119,21 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
             with suppress(OSError):  # a folder that cannot be written has its numbers all the same
                 write_atomically(picture, partial(write_run_picture, metrics))
         hint = price_hint(experiment.plain, metrics.prices, [expert.error_rate for expert in metrics.experts])
-        following = what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())
+        following = what_next(experiment, shlex.quote(str(run.path)), metrics)
         print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")
 
 
-def what_next(
-    experiment: Experiment, folder: Path, metrics: RunMetrics, overrides: Sequence[str], config_dir: str | None = None
-) -> str:
-    """The most useful commands, each beneath what it is for."""
-    dataset, method = experiment.plain["dataset"], experiment.method.name
-    modules = (experiment.method.own_module, experiment.router.own_module)
-    trust = [f"--trust {module}" for module in modules if module is not None]
-    query = "--file new.csv"
-    if experiment.router.own_module is None and experiment.dataset.own_module is None:
-        if experiment.plain["router"].get("reads") is None:
-            query = "--image new.png"
-        elif (dataset.get("text", "built in") or "text" in (dataset.get("columns") or {})) and not dataset.get(
-            "features"
-        ):
-            query = '--text "a new query"'
-    reads = (experiment.plain["router"].get("reads") or {}).get("name")
-    kept = ["--keep text"] if reads == "tokens" else []  # no numbers that a server could keep for the next router
-    settled = any(map(OWN_METHOD.match, overrides))
-    others = method if settled else ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
-    swept = [text for text in overrides if not ONE_RUN.match(text) or OWN_METHOD.match(text)]
-    own = [] if config_dir is None else ["--config-dir", config_dir]
-    again = shlex.join(["l2d", "train", *own, "-m", *swept, f"method={others}", "seed=0,1,2"])
-    priced = any(metrics.prices)
-    look = "curve" if metrics.capabilities.takes_prices_later and priced else "report"
-    commands = {
-        LOOKS[look]: f"l2d {look} {shlex.quote(str(folder))}",
-        "choose an expert for new inputs": " ".join([f"l2d route {shlex.quote(str(folder))} {query}", *trust]),
-        "serve it over HTTP": " ".join([f"l2d serve {shlex.quote(str(folder))}", *kept, *trust]),
-        "train it on three seeds" if settled else "compare methods on three seeds": again,
-    }
-    return "\n".join(["next:", *(f"  # {why}\n  {command}" for why, command in commands.items())])
+def what_next(experiment: Experiment, folder: str, metrics: RunMetrics) -> str:
+    """The most useful commands."""
+    parts, reads = (experiment.method, experiment.router), experiment.plain["router"].get("reads")
+    trust = "".join(f" --trust {part.own_module}" for part in parts if part.own_module is not None)
+    images = reads is None and experiment.router.own_module is None and experiment.dataset.own_module is None
+    query = "--image new.png" if images else "--file new.csv"
+    # Tokens are no numbers that a server could keep for the next router.
+    kept = " --keep text" if (reads or {}).get("name") == "tokens" else ""
+    look = "curve" if metrics.capabilities.takes_prices_later and any(metrics.prices) else "report"
+    commands = (f"{look} {folder}", f"route {folder} {query}{trust}", f"serve {folder}{kept}{trust}")
+    return "\n".join(["next:", *(f"  l2d {command}" for command in commands)])
 
 
 def main(arguments: list[str]) -> None:

@@ -147,17 +147,6 @@ def chosen_experiment() -> str | None:
     return None if found is None else str(found)
 
 
-def given_overrides() -> list[str]:
-    """The overrides as typed."""
-    return list(HydraConfig.get().overrides.task)
-
-
-def given_config_dir() -> str | None:
-    """The value of --config-dir."""
-    sources = HydraConfig.get().runtime.config_sources
-    return next((str(source.path) for source in sources if source.provider == "command-line"), None)
-
-
 def quiet_launchers() -> None:
     """Hydra's launchers print a line for every run."""
     logging.getLogger("hydra").setLevel(logging.WARNING)

@@ -15,8 +15,8 @@ from l2d.config import check, to_plain
 from l2d.config.checking import normalised
 from l2d.config.identity import apart, choices, places, settings_of
 from l2d.core.prices import ERRORS, Prices
-from l2d.runs.folder import RunFolder
-from l2d.runs.standing import Standing, standing_of
+from l2d.core.results import RunMetrics
+from l2d.runs.folder import RunFolder, Standing
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned, counted
 
@@ -41,13 +41,9 @@ class Cell:
     prices: Prices = ERRORS
 
     @property
-    def standing(self) -> Standing:
-        return standing_of(self.run, self.stop_after)
-
-    @property
     def done(self) -> bool:
         """Finished, or stopped by stop_after."""
-        return self.standing in (Standing.FINISHED, Standing.PAUSED)
+        return self.run.standing(self.stop_after) in (Standing.FINISHED, Standing.PAUSED)
 
     @property
     def variant(self) -> str:
@@ -155,33 +151,23 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
 def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], dict[Cell, str]]:
     """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; if a
     guard changed something, also the guarded mean. And the runs whose results are damaged, which must not cost the table."""
-    found: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    guarded: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    wanted: Counter[tuple[str, ...]] = Counter()
-    prices: dict[tuple[str, ...], Prices] = {}
-    damaged: dict[Cell, str] = {}
+    members, damaged = defaultdict[tuple[str, ...], list[Cell]](list), dict[Cell, str]()
     for cell, names in named(cells).items():
-        key = (*names, cell.variant)
-        wanted[key] += 1
-        prices[key] = cell.prices
-        if cell.run.finished:
+        members[*names, cell.variant].append(cell)
+    rows, acts = [], False
+    for key, own in members.items():
+        found: list[RunMetrics] = []
+        for cell in own:
             try:
-                metrics = cell.run.metrics()
+                found += [cell.run.metrics()] if cell.run.finished else []
             except L2DError as error:
                 damaged[cell] = str(error)
-                continue
-            found[key].append(metrics.deferral_loss)
-            guarded[key].append(metrics.guarded.deferral_loss)
-    rows = [
-        [*key, f"{len(found[key])}/{number}", *mean_and_spread(found[key], prices[key])]
-        for key, number in wanted.items()
-    ]
-    header = [*(cells[0].names if cells else []), "variant", "seeds", "deferral loss", "std"]
-    if any(found[key] != guarded[key] for key in wanted):
-        header.append("guarded")
-        for key, row in zip(wanted, rows, strict=True):
-            row.append(mean_and_spread(guarded[key], prices[key])[0])
-    return header, rows, damaged
+        losses, guarded = [run.deferral_loss for run in found], [run.guarded.deferral_loss for run in found]
+        acts = acts or losses != guarded
+        shown = *mean_and_spread(losses, own[0].prices), mean_and_spread(guarded, own[0].prices)[0]
+        rows.append([*key, f"{len(found)}/{len(own)}", *shown])
+    header = [*(cells[0].names if cells else []), "variant", "seeds", "deferral loss", "std", "guarded"]
+    return (header, rows, damaged) if acts else (header[:-1], [row[:-1] for row in rows], damaged)
 
 
 def mean_and_spread(losses: Sequence[float], prices: Prices) -> tuple[str, str]:
@@ -199,7 +185,7 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
     rows, total, unknown = [], 0.0, 0
     states: Counter[str] = Counter()
     for cell, names in named(cells).items():
-        state = cell.standing.value
+        state = cell.run.standing(cell.stop_after).value
         states[state] += 1
         known = seconds.get((cell.names["dataset"], cell.epochs))
         left = 0.0 if state == "finished" and not force else statistics.mean(known) if known else None

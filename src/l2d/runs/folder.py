@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 SAVED = "router.json"  # of a router that was saved without a run
 WANTED = "give one of runs/.../seed=<s>, or a folder that router.save made"
-
-
 LARGEST = 1_000_000  # bytes of a config
 MOST_PARTS, DEEPEST = 100_000, 50
+
+
+class Standing(Enum):
+    """paused: stopped after the epoch that stop_after names, or a later one."""
+
+    FINISHED = "finished"
+    PAUSED = "paused"
+    BEGUN = "begun"
+    MISSING = "missing"
 
 
 def is_small(content: Any) -> bool:
@@ -59,6 +67,13 @@ class RunFolder:
             return (self.path / "metrics.json").exists()
         except OSError as error:
             raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
+
+    def standing(self, stop_after: int | None = None) -> Standing:
+        if self.finished:
+            return Standing.FINISHED
+        if stop_after is not None and self.paused_after >= stop_after:
+            return Standing.PAUSED
+        return Standing.MISSING if self.last_checkpoint is None and not self.folds.exists() else Standing.BEGUN
 
     def config(self) -> dict[str, Any]:
         """The config of a finished run or a saved router. Raises L2DError if there is none."""

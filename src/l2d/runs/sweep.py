@@ -16,7 +16,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from l2d.config.hydra_adapter import compose_for, quiet_launchers, split_grid
-from l2d.config.identity import PLACES, quoted
+from l2d.config.identity import quoted
 from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
 from l2d.utils.own_modules import changed_since
@@ -26,7 +26,6 @@ from l2d.utils.text import aligned, counted, say
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
 Launch = Callable[[Sequence[Cell], int], None]
-_told: set[tuple[Path, str]] = set()  # the reasons for failures that this process has printed, by the sweep's folder
 
 
 class Workshop:
@@ -78,30 +77,17 @@ def sweep(shop: Workshop) -> None:
     folder = shop.open()
     failed = shop.run(cells, folder)
     if len(failed) == len(cells) and len(reasons := {*failed.values()}) == 1:
-        [reason] = reasons
-        why = "for this reason" if (folder, reason) in _told else reason  # a run of this process may have printed it
-        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
+        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {reasons.pop()} (tracebacks: {folder}/*.error)")
     header, rows, damaged = results_table(cells)
     failed |= damaged
     print(f"\n{aligned(header, rows)}")
     if len(failed) < len(cells):
         narrowest = os.path.commonpath([cell.run.path.parent for cell in cells]) or "."
-        print(f"\nnext:\n  # make a page of tables and plots\n  l2d report {shlex.quote(narrowest)}")
+        print(f"\nnext:\n  l2d report {shlex.quote(narrowest)}")
     if failed:
-        print("\nfailed:")
-        for reason in dict.fromkeys(failed.values()):
-            print(f"  {reason}")
-            for cell in (cell for cell, why in failed.items() if why == reason):
-                print(f"    {cell.title}" + (f": {cell.run.path}" if cell.run.path.exists() else ""))
+        print("\nfailed:", *(f"  {cell.title}: {reason}" for cell, reason in failed.items()), sep="\n")
         print(f"(tracebacks: {folder}/*.error)")
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
-
-
-def is_news(folder: Path, reason: str) -> bool:
-    """True if this process has not printed the reason for a failure in this sweep yet. Then it is taken to be printed now."""
-    known = (folder, reason) in _told
-    _told.add((folder, reason))
-    return not known
 
 
 def would_fail(cell: Cell, force: bool) -> bool:
@@ -236,8 +222,3 @@ def write_error(folder: Path, number: Any, text: str) -> None:
     """Write an error for the sweep to read. A full disk must not hide the original error, which is on stderr already."""
     with suppress(OSError):
         (folder / f"{number}.error").write_text(text, encoding="utf-8")
-
-
-def without_places(overrides: Sequence[str]) -> list[str]:
-    """The user's own overrides, without the absolute paths that a sweep adds for its workers."""
-    return [text for text in overrides if text.split("=")[0] not in PLACES]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from l2d.core.results import RunMetrics
-from l2d.runs.summary import collapse_warning, result_table
+from l2d.runs.summary import collapse_warning, result_table, run_figure
 from l2d.utils.errors import L2DError
 from l2d.utils.extras import from_extra
 from l2d.utils.files import write_text
@@ -117,19 +117,8 @@ class WandbTracker(CsvTracker):
 
     def report(self, metrics: RunMetrics) -> None:
         header, rows = result_table(metrics)
-        experts = [f"expert {k + 1}" for k in range(len(metrics.ratios))]
-        oracle, confusion = metrics.baselines.oracle, metrics.confusion
-        told = {"router": metrics.ratios, **({} if oracle is None else {"oracle": oracle.ratios})}
-        shares = [[f"{name} {who}", 100 * ratios[k]] for k, name in enumerate(experts) for who, ratios in told.items()]
-        pairs = [(i, j) for i, row in enumerate(confusion or []) for j, count in enumerate(row) for _ in range(count)]
-        wandb, columns = self.wandb, ["expert", "share (%)"]
-        table = wandb.Table(columns=columns, data=shares)
-        bars = wandb.plot.bar(table, *columns, title="Inputs sent to each expert")
-        self.run.log({"test/table": wandb.Table(columns=header, data=rows), "test/deferral_ratios": bars})
-        if pairs:  # a log has no oracle
-            oracles, routers = ([pair[side] for pair in pairs] for side in (0, 1))
-            about = {"class_names": experts, "title": "Oracle's expert (actual) and router's (predicted)"}
-            self.run.log({"test/confusion": wandb.plot.confusion_matrix(y_true=oracles, preds=routers, **about)})
+        table, picture = self.wandb.Table(columns=header, data=rows), self.wandb.Image(run_figure(metrics))
+        self.run.log({"test/table": table, "test/deferral": picture})
         for key in ("deferral_loss", "error_rate", "mean_price"):
             self.run.summary[f"test/{key}"] = getattr(metrics, key)
         for warning in collapse_warning(metrics):

@@ -63,7 +63,6 @@ class LearnedRows:
         return LearnedRows(rows, self.errors[places], None if self.prices is None else self.prices[places])
 
     def arrays(self) -> dict[str, Tensor]:
-        """For a fold's test.npz."""
         return {f"learned_{name}": value for name, value in vars(self).items() if value is not None}
 
 

@@ -130,14 +130,14 @@ def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
 
 def with_plans(rows: RoutedRows, costs: Tensor, spent: Tensor) -> RoutedRows:
     """The rows of a router that follows the learned plan, with a column of costs and of prices for each plan."""
-    experts, prices = rows.costs, rows.prices.expand_as(rows.costs)
-    whole = torch.cat([experts, costs.to(experts)], dim=1), torch.cat([prices, spent.to(prices)], dim=1)
-    learned = torch.full_like(rows.decisions, whole[0].shape[1] - 1)
-    rows = replace(rows, decisions=learned, costs=whole[0], prices=whole[1], expected_errors=None)
+    whole = torch.cat([rows.costs, costs.to(rows.costs)], dim=1)
+    prices = torch.cat([rows.prices.expand_as(rows.costs), spent.to(rows.prices)], dim=1)
+    learned = torch.full_like(rows.decisions, whole.shape[1] - 1)
+    rows = replace(rows, decisions=learned, costs=whole, prices=prices, expected_errors=None)
     if (logged := rows.logged) is None:
         return rows
-    none = torch.zeros_like(costs)  # the estimates are final
-    expected, weights = torch.cat([logged.expected, costs], dim=1), torch.cat([logged.weights, none], dim=1)
+    expected = torch.cat([logged.expected, costs], dim=1)
+    weights = torch.cat([logged.weights, torch.zeros_like(costs)], dim=1)  # the estimates are final
     return replace(rows, logged_expected=expected, logged_weights=weights, logged_chances=None)
 
 
@@ -170,12 +170,10 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
         return None
     value, singles = partial(off_policy.value_of, robust=rows.costs, logged=logged), splits.train.costs.shape[1]
     alone = [torch.full_like(rows.decisions, k) for k in range(len(splits.panel.names))]
-    best, costs = alone[guard.best], rows.costs.double()
-    if guard.constant is None:
-        rivals, served, other = [best], guarded, best
-    else:
+    best, costs, chances = alone[guard.best], rows.costs.double(), logged.chances
+    rivals, served, other = [best], guarded, best
+    if guard.constant is not None:
         rivals, served, other = [one for k, one in enumerate(alone) if k != guard.constant], best, rows.decisions
-    chances = logged.chances
     return LoggedOutcomes(
         asked=(logged.weights > 0).double().mean(dim=0).tolist()[:singles],
         propensities=splits.propensities,

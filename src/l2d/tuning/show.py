@@ -1,4 +1,4 @@
-"""The trials of a search in order, as a table, and as a picture; the table of the winner."""
+"""The trials of a search as a table and a picture; the controls of a tuned MILD (tune.ablation=true); the winner's table."""
 
 import math
 import statistics
@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 from l2d.analysis.report.averages import mean_std, paired_interval
 from l2d.analysis.report.tables import interval_text, with_std
 from l2d.runs.cells import Cell
-from l2d.tuning.strategies import Ask
+from l2d.tuning.strategies import Ask, rounded
 from l2d.utils.text import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+ONE, COMPLEMENT = "tuned, one ρ for all", "complement rewards"
+CONTROLS = ("uniform", "theory", ONE, f"tuned, {COMPLEMENT}", f"{ONE}, {COMPLEMENT}", "tdef")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,25 @@ def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
         value = f"{trial.value:.4f}" if math.isfinite(trial.value) else "-"
         rows.append([trial.name, value, " ".join(f"{rho:.4g}" for rho in trial.rho), str(trial.runs), trial.state])
     return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
+
+
+def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
+    """The settings of each control: the paper's uniform and theory ρ, TDEF, and one part changed at a time. Complement rewards are
+    TDEF's. One ρ for all, the mean of the tuned ρ, keeps its size but not its imbalance."""
+    others = {key: value for key, value in winner.settings.items() if not key.startswith("method.rho")}
+    total = config["method"]["rho"]["total"]
+    rule = {**others, "method.rho.total": total, "method.rho.offset": 0.0, "method.rho.values": None}
+    one = {**others, "method.rho.values": [rounded(statistics.fmean(winner.rho))] * len(winner.rho)}
+    complement = {"method.rewards": "complement"}
+    rows: list[dict[str, Any]] = [
+        {**rule, "method.rho.rule": "uniform"},
+        {**rule, "method.rho.rule": "theory"},
+        one,
+        {**winner.settings, **complement},
+        {**one, **complement},
+        {**others, **complement, "method.rho.values": [1.0] * len(winner.rho)},
+    ]
+    return {name: Ask(settings) for name, settings in zip(CONTROLS, rows, strict=True)}
 
 
 def ablation_table(

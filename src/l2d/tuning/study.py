@@ -22,8 +22,7 @@ from l2d.config.identity import choices, variant
 from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
-from l2d.tuning.controls import CONTROLS, controls
-from l2d.tuning.show import Trial, ablation_table, ordered, trial_rows, trials_figure
+from l2d.tuning.show import CONTROLS, Trial, ablation_table, controls, ordered, trial_rows, trials_figure
 from l2d.tuning.strategies import Ask, Search, Space, begin_search
 from l2d.utils.errors import L2DError, under
 from l2d.utils.files import write_atomically, write_json, write_text
@@ -35,19 +34,14 @@ def build_study(shop: Workshop, overrides: Sequence[str], options: SearchSetting
     method = experiment.plain["method"]
     if experiment.trainer.devices > 1:
         raise L2DError("trainer.devices: a search gives each run one device")
-    if options.ablation and not is_mild(experiment):
-        raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
+    if options.ablation:
+        from l2d.methods.comp_sum import CompSum
+
+        if not (issubclass(find(experiment.method), CompSum) and isinstance(method["rho"], Mapping)):
+            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
     with under(f"method={method['name']}"):
         search = begin_search(options, search_space(shop, overrides, options, method.get("rho")))
         return Study(shop, list(overrides), options, experiment, search, next(search))
-
-
-def is_mild(experiment: Experiment) -> bool:
-    """True if the ablation applies: the method has rewards, and a rule for size and imbalance of ρ."""
-    from l2d.methods.comp_sum import CompSum
-
-    by_rule = isinstance(experiment.plain["method"].get("rho"), Mapping)
-    return by_rule and issubclass(find(experiment.method), CompSum)
 
 
 def search_space(shop: Workshop, overrides: Sequence[str], options: SearchSettings, rho: Any) -> Space | None:
@@ -255,11 +249,11 @@ def judged(ask: Ask, cells: Sequence[Cell], reasons: Mapping[Path, str]) -> Tria
     trial = Trial(ask.settings, math.inf, epoch_of(ask, epochs), epochs, len(cells))
     if wrong := [reasons[cell.run.path] for cell in cells if cell.run.path in reasons]:
         return replace(trial, reason=f"failed: {wrong[0]}")
-    value = statistics.fmean(validation_loss(cell, trial.epoch) for cell in cells)
-    return replace(trial, value=value, rho=cells[0].run.metrics().rho if cells[0].run.finished else [])
-
-
-def validation_loss(cell: Cell, epoch: int) -> float:
-    if epoch < cell.epochs and not cell.run.finished:  # a finished run may have run out of patience before this epoch
-        return cell.run.validation_after(epoch)
-    return cell.run.metrics().validation.deferral_loss
+    losses = [  # a finished run may have run out of patience before this epoch
+        cell.run.validation_after(trial.epoch)
+        if trial.epoch < epochs and not cell.run.finished
+        else cell.run.metrics().validation.deferral_loss
+        for cell in cells
+    ]
+    rho = cells[0].run.metrics().rho if cells[0].run.finished else []
+    return replace(trial, value=statistics.fmean(losses), rho=rho)

@@ -412,7 +412,7 @@ def test_what_would_be_deployed(tmp_path: Path) -> None:
     assert [mark.point for mark in good.of("guarded")] == [mark.point for mark in good.of("repriced")]
     assert "cost_regression, guarded" not in good.summary["auc"]
     differ = [a.point != b.point for a, b in zip(bad.of("guarded"), bad.of("repriced"), strict=True)]
-    assert f"{sum(differ)} of its {len(differ)} points" in curve_text(bad)
+    assert f"{sum(differ)} of {len(differ)} points" in curve_text(bad)
     assert bad.summary["auc"]["cost_regression, guarded"] > bad.summary["auc"]["cost_regression"]
     for curve, drawn in ((bad, True), (good, False)):
         assert any("guarded" in str(line.get_label()) for line in curve_figure(curve).axes[0].lines) is drawn

@@ -13,8 +13,7 @@ from tests.metrics_example import example_metrics, example_score
 from tests.run_folders import baselines_of, write_run, write_small_table
 
 from l2d.analysis.report.averages import lower_hull, paired_interval
-from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.findings import findings_of, is_below, sentence
+from l2d.analysis.report.compare import findings_of, is_below, sentence, summarise
 from l2d.analysis.report.paper import paper_results
 from l2d.analysis.report.read import read_cells
 from l2d.analysis.report.tables import markdown_findings, markdown_tables

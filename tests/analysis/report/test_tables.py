@@ -14,8 +14,7 @@ from tests.analysis.report.test_report import entry, write_guarded
 from tests.run_folders import write_run, write_small_table
 
 from l2d.analysis.report import tables
-from l2d.analysis.report.compare import BASELINES, summarise
-from l2d.analysis.report.findings import findings_of
+from l2d.analysis.report.compare import BASELINES, findings_of, summarise
 from l2d.analysis.report.read import FinishedCell, read_cells
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.run_folders import write_run, write_small_table
 
-from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.findings import findings_of
+from l2d.analysis.report.compare import findings_of, summarise
 from l2d.analysis.report.read import FinishedCell, read_cells, with_tuned
 from l2d.analysis.report.tables import markdown_tables
 from l2d.commands.report import chosen_cells

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -66,13 +67,9 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
         for cell in reversed(alike)
         if cell.capabilities.takes_prices_later and (cell.method != first.method or cell in members.values())
     }
-    return CurveGroup(
-        names=first.names[:5],
-        name="-".join([*first.names[:5], at_list_prices]),
-        cells=members,
-        cascade=next((cell for cell in alike if cell.capabilities.estimates_costs), None),
-        repriced=dict(sorted(repriced.items())),
-    )
+    cascade = next((cell for cell in alike if cell.capabilities.estimates_costs), None)
+    name = "-".join([*first.names[:5], at_list_prices])
+    return CurveGroup(first.names[:5], name, members, cascade, dict(sorted(repriced.items())))
 
 
 @dataclass(frozen=True)
@@ -137,13 +134,18 @@ def measure_group(group: CurveGroup) -> MeasuredGroup:
     runs = {scale: read_runs(cell) for scale, cell in group.cells.items()}
     if not max(runs):
         raise L2DError(f"{group.name}: cost.scale=0 alone does not say what models cost; train with cost.scale=1")
+    errors: dict[int, Floats] = {}
+    for scale, by_seed in runs.items():
+        for seed, run in by_seed.items():
+            if not np.array_equal(errors.setdefault(seed, run.errors), run.errors):
+                raise L2DError(f"{group.cells[scale].run_folder(seed)}: its experts differ from the other scales'")
     dearest = next(iter(runs[max(runs)].values()))
     prices = dearest.prices / max(runs)
     found = {name: expected_errors(cell, prices) for name, cell in group.repriced.items()}
     expected = {name: estimates for name, estimates in found.items() if estimates}
     return MeasuredGroup(
         runs=runs,
-        errors=errors_by_seed(group, runs),
+        errors=errors,
         prices=prices,
         models=[expert.name for expert in dearest.metrics.experts],
         chances={} if group.cascade is None else chances_by_seed(group.cascade, prices),
@@ -152,22 +154,11 @@ def measure_group(group: CurveGroup) -> MeasuredGroup:
     )
 
 
-def errors_by_seed(group: CurveGroup, runs: dict[float, dict[int, MeasuredRun]]) -> dict[int, Floats]:
-    """The experts' errors, which must not depend on the scale."""
-    errors: dict[int, Floats] = {}
-    for scale, by_seed in runs.items():
-        for seed, run in by_seed.items():
-            if not np.array_equal(errors.setdefault(seed, run.errors), run.errors):
-                raise L2DError(f"{group.cells[scale].run_folder(seed)}: its experts differ from the other scales'")
-    return errors
-
-
 def read_runs(cell: FinishedCell) -> dict[int, MeasuredRun]:
-    return {seed: read_run(cell, seed) for seed in sorted(cell.runs)}
+    return {seed: read_run(cell.run_folder(seed) / "test.npz", metrics) for seed, metrics in sorted(cell.runs.items())}
 
 
-def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
-    file, metrics = cell.run_folder(seed) / "test.npz", cell.runs[seed]
+def read_run(file: Path, metrics: RunMetrics) -> MeasuredRun:
     try:
         with np.load(file) as saved:
             arrays = {name: saved[name].astype(np.float64) for name in READ if name in saved}

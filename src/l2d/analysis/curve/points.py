@@ -54,10 +54,8 @@ def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
 def guarded_decisions(decisions: Ints, seen: Ints, costs: Floats, best: int, needed: float) -> Ints:
     """All to the model `best` unless the router, which chose `seen` [M] on rows that it did not learn from, costs less there, by
     more than `needed` standard errors. costs [M, p]: error + λ·price of these rows."""
-    if len(costs) < 2:
-        return np.full_like(decisions, best)
     less = costs[:, best] - costs[np.arange(len(costs)), seen]
-    pays = less.mean() > needed * less.std(ddof=1) / len(less) ** 0.5
+    pays = len(less) > 1 and less.mean() > needed * less.std(ddof=1) / len(less) ** 0.5
     return decisions if pays else np.full_like(decisions, best)
 
 
@@ -126,8 +124,7 @@ def aiq(points: Iterable[Point], ends: Ends) -> float | None:
     low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
     if not high > low:
         return None
-    hull = lower_hull((round(price, DIGITS), error) for price, error in [*points, *ends])
-    prices, errors = np.array([price for price, _ in hull]), np.array([error for _, error in hull])
+    prices, errors = np.array(lower_hull((round(price, DIGITS), error) for price, error in [*points, *ends])).T
     inside = (prices > low) & (prices < high)
     grid = np.array([low, *prices[inside], high])
     return 1 - float(np.trapezoid(np.interp(grid, prices, errors), grid)) / (high - low)
@@ -149,8 +146,8 @@ def gap_closed(gain: float | None, oracles: float | None) -> float | None:
 
 
 def price_saved(points: Iterable[Point], strong: Point) -> float | None:
-    """The share of the most accurate model's price that a curve saves at the same accuracy; None if it never reaches that, or if
-    the model is free."""
+    """The share of the most accurate model's price that is saved at its accuracy; None if that is never reached, or if it is
+    free."""
     reached = price_to_reach(points, 1 - strong[1])
     return None if reached is None or strong[0] <= 0 else 1 - reached / strong[0]
 

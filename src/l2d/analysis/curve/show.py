@@ -1,14 +1,13 @@
 """A curve for a reader: a table, a CSV file, a picture."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.curve.trace import GUARDED, REACHED, Curve, Mark, points_by_curve
 from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
-from l2d.utils.text import aligned, counted, csv_text, markdown
+from l2d.utils.text import aligned, counted, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,10 +26,6 @@ def curve_label(kind: str) -> str:
     """The label of a kind of mark, or of a repriced method; guarded or not."""
     name = kind.removesuffix(GUARDED)
     return LABELS.get(name, f"{name}, one run for all prices") + kind[len(name) :]
-
-
-def curve_csv(curve: Curve) -> str:
-    return csv_text([[field.name for field in fields(Mark)], *map(astuple, curve.marks)])
 
 
 def curve_text(curve: Curve) -> str:
@@ -54,17 +49,11 @@ def curve_text(curve: Curve) -> str:
     ]
     for name, run in found["repriced"].items():
         where = "its points are in curve.csv" if run in found["runs"].values() else run
-        lines.append(f"{curve_label(name)}: {where}{guard_said(curve, name)}")
+        pairs = [*zip(curve.of("repriced", name), curve.of("guarded", name), strict=False)]
+        changed = sum(own.point != kept.point for own, kept in pairs)
+        guard = f"; the guard sends all to one model at {changed} of {len(pairs)} points" if pairs else ""
+        lines.append(f"{curve_label(name)}: {where}{guard}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
-
-
-def guard_said(curve: Curve, method: str) -> str:
-    """The number of multiples of the prices at which the guard would send everything to one model."""
-    own = {mark.at: mark.point for mark in curve.of("repriced", method)}
-    guarded = {mark.at: mark.point for mark in curve.of("guarded", method)}
-    changed = sum(own[at] != point for at, point in guarded.items())
-    told = f"changes {changed} of its {len(own)} points, to one model for all" if changed else "changes no point"
-    return f"; the guard {told}" if guarded else ""
 
 
 def _cells(mark: Mark, two: bool, prices: Prices) -> list[str]:
@@ -96,10 +85,10 @@ def figures(curve: Curve) -> list[str]:
     told = {kind: f"{round(x, 4) + 0.0:+.4f}{shares[kind]}" for kind, x in gains.items() if x is not None}
     saved = {kind: found["price_saved"][kind] for kind in gains}
     saved = {kind: "never as accurate" if share is None else f"{share:.0%}" for kind, share in saved.items()}
+    gained = _by_curve(told) or "none, all points are dearer"
     return [
         *lines,
-        f"accuracy gained on {strong} at its price, {prices.short(found['budget'])}:"
-        f" {_by_curve(told) or 'none, all points are dearer'}",
+        f"accuracy gained on {strong} at its price, {prices.short(found['budget'])}: {gained}",
         f"price saved at {strong}'s accuracy: {_by_curve(saved)}",
     ]
 
@@ -137,15 +126,13 @@ def curve_figure(curve: Curve) -> "Figure":
     for method, colour in zip(sorted(summary["repriced"]), cycle(COLOURS), strict=False):
         axes.plot(*_xy(curve.of("repriced", method)), color=colour, label=curve_label(method))
         if (name := f"{method}{GUARDED}") in drawn:
-            style = {"color": colour, "linestyle": ":", "marker": ".", "label": curve_label(name)}
-            axes.plot(*_xy(curve.of("guarded", method)), **style)
+            axes.plot(*_xy(curve.of("guarded", method)), ".:", color=colour, label=curve_label(name))
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
     yerr, xerr = [100 * (mark.error_std or 0.0) for mark in router], [mark.price_std or 0.0 for mark in router]
     label = f"router ({summary['method']})"
     axes.errorbar(*_xy(router), yerr, xerr, marker="o", markersize=4, capsize=2, color="tab:blue", label=label)
     if (name := f"router{GUARDED}") in drawn:
-        style = {"color": "tab:blue", "linestyle": ":", "marker": "o", "markerfacecolor": "none", "label": name}
-        axes.plot(*_xy(curve.of("guarded", "")), **style)
+        axes.plot(*_xy(curve.of("guarded", "")), "o:", color="tab:blue", markerfacecolor="none", label=name)
     _draw_models(axes, curve.of("single"))
     seeds = counted(len(summary["seeds"]), "seed")
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {seeds}"

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -67,8 +66,8 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
         *models,
         *(Mark("mixture", "", None, price, error, len(measured.errors)) for price, error in hull),
         *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances),
-        *chain.from_iterable(repriced_marks(measured, method) for method in measured.expected),
-        *chain.from_iterable(guarded_marks(measured, method) for method in measured.expected),
+        *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
+        *(mark for method in measured.expected for mark in guarded_marks(measured, method)),
         *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known),
     ]
     unit = Prices.shared(cell.config for cell in group.cells.values())
@@ -107,19 +106,17 @@ def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     known, held = measured.expected[method], measured.held_out[method]
     needed = ESTIMATED if measured.from_log else KNOWN
 
+    def guarded_point(rows: Estimated, kept: Kept, multiplier: float) -> Point:
+        chosen, seen = (points.least_decisions(one.estimates, one.told, multiplier) for one in (rows, kept))
+        best = int((kept.mean_errors + multiplier * kept.mean_prices).argmin())
+        decisions = points.guarded_decisions(chosen, seen, kept.errors + multiplier * kept.prices, best, needed)
+        return points.point(decisions, rows.errors, rows.prices)
+
     def marks(of: Mapping[int, Estimated]) -> list[Mark]:
         grid = points.multipliers(measured.prices).tolist() if held else []
-        found = {at: [guarded_point(of[seed], held[seed], at, needed) for seed in of] for at in grid}
-        return [mean_mark("guarded", method, at, by_seed) for at, by_seed in found.items()]
+        return [mean_mark("guarded", method, at, [guarded_point(of[s], held[s], at) for s in of]) for at in grid]
 
     return with_validation(marks(known), marks(held))
-
-
-def guarded_point(rows: Estimated, kept: Kept, multiplier: float, needed: float) -> Point:
-    chosen, seen = (points.least_decisions(one.estimates, one.told, multiplier) for one in (rows, kept))
-    best = int((kept.mean_errors + multiplier * kept.mean_prices).argmin())
-    decisions = points.guarded_decisions(chosen, seen, kept.errors + multiplier * kept.prices, best, needed)
-    return points.point(decisions, rows.errors, rows.prices)
 
 
 def guarded_router(measured: MeasuredGroup) -> list[Mark]:
@@ -164,9 +161,9 @@ def apgr_of_run(run: MeasuredRun, prices: Floats) -> float | None:
 
 def area_by_seed(measured: MeasuredGroup) -> list[float]:
     """The router's area for each seed that has all scales."""
-    found = []
+    found, prices = [], measured.prices
     for seed in sorted(set.intersection(*(set(runs) for runs in measured.runs.values()))):
-        errors, prices = measured.errors[seed], measured.prices
+        errors = measured.errors[seed]
         own = [points.point(runs[seed].decisions, errors, prices) for runs in measured.runs.values()]
         found.append(points.area(own, points.ends_of(points.singles(errors, prices))))
     return [area for area in found if area is not None]

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from l2d.analysis.report.findings import Finding
+from l2d.analysis.report.compare import Finding
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
 from l2d.utils.text import markdown

@@ -1,10 +1,11 @@
-"""Verdicts on the paper's numbers: its losses, the order of MILD and TDEF, the experts' shares."""
+"""Verdicts on the paper's numbers, as a page: its losses, the order of MILD and TDEF, the experts' shares."""
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from l2d.analysis.report.averages import Interval, Losses, interval_of, mean_col
 from l2d.analysis.report.compare import FEW
 from l2d.analysis.report.paper import PAPER, Names, PaperNumber, paper_blocks, paper_numbers, papers_recipes
 from l2d.analysis.report.read import FinishedCell
+from l2d.analysis.report.tables import Titles, interval_text, titled, with_std
+from l2d.utils.text import counted, markdown
 
 PAPER_RUNS = 5  # "mean ± standard deviation over five runs"
 MARGIN = 0.1  # of what the paper's router loses to the oracle: so near is reproduced
@@ -23,6 +26,14 @@ JUDGED = ("reproduced", "not reproduced", "undecided", "few seeds")
 VERDICTS = (*JUDGED, "other recipe", "not run", "not reproducible")
 METHODS = ("tdef", "mild")
 ORDERS = ("same order", "reversed", "open")
+RULE = f"""**The rule.** A number is judged only by runs with the paper's recipe. *Reproduced*: the 90 % interval of our mean minus
+the paper's lies within {MARGIN:.0%} of what the paper's router loses to the oracle (two one-sided tests at 5 %). *Not reproduced*:
+it lies outside. Else *undecided*. Runs with `recipe=fast` are shown, not judged. Two things are compared across recipes: the
+*order*, which is the sign of MILD − TDEF (open if the 95 % interval has 0 in it), and the experts' *shares*, alike if at most
+{ALIKE:.0%} of the rows would have to go elsewhere. An interval covers other seeds and other test rows: a mixed model with random
+seeds and rows (Satterthwaite). A difference with \\* covers seeds only: the costs of its test rows were not kept. To judge a number
+without them, they get the largest variance that they can have."""
+TITLES = {"paper": "paper's recipe", "fast": "recipe=fast"}
 
 
 @dataclass(frozen=True)
@@ -170,3 +181,118 @@ def cell_verdicts(measured: Sequence[Measured], file: Path = PAPER) -> list[Cell
 def distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The share of the rows that would have to go elsewhere to make two lists of shares equal."""
     return sum(abs(one - other) for one, other in zip(ours, theirs, strict=True)) / 2
+
+
+def verdicts_page(measured: Sequence[Measured], titles: Titles, file: Path = PAPER) -> str:
+    """file: the paper's numbers."""
+    cells = cell_verdicts(measured, file)
+    parts = [*summary(measured, cells, file), RULE, "## Every number", numbers_table(cells, titles)]
+    parts += ["## The experts' shares", shares_table(cells, titles)]
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict], file: Path = PAPER) -> list[str]:
+    """The numbers, the orders, the shares: a paragraph each."""
+    found = verdicts(measured, file)
+    words = Counter(one.word for one in found)
+    judged = [f"{words[word]} {word}" for word in JUDGED if words[word]]
+    if judged and not words["reproduced"]:
+        judged.insert(0, "0 reproduced")
+    rest = ", ".join(f"{words[word]} {word}" for word in VERDICTS if words[word] and word not in JUDGED)
+    told = f"With its recipe: {', '.join(judged) or 'none'}. Not judged: {rest or 'none'}."
+    lines = [f"**Numbers.** The paper prints {len(found)} deferral losses. {told}"]
+    for recipe in RECIPES:
+        orders = Counter(order for cell in cells if (order := cell.order(recipe)))
+        if total := sum(orders.values()):
+            said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS)
+            lines.append(
+                f"**Order, {TITLES[recipe]}.** MILD − TDEF in {counted(total, 'cell')}: {said}. If nothing differed, about"
+                f" {0.05 * total:.1f} of {total} intervals would exclude 0 by chance.{seeds_only(cells, recipe)}"
+            )
+    lines += [text for recipe in RECIPES if (text := shares_summary(cells, recipe))]
+    return lines
+
+
+def seeds_only(cells: Sequence[CellVerdict], recipe: str) -> str:
+    """How the orders come about whose intervals do not cover other test rows."""
+    compared = [(order, cell.rows_known(recipe)) for cell in cells if (order := cell.order(recipe))]
+    orders = Counter(order for order, known in compared if not known)
+    if not (total := sum(orders.values())):
+        return ""
+    if total == len(compared):
+        return " All of these intervals cover seeds only."
+    said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS if orders[word])
+    return f" The intervals of {counted(total, 'cell')} cover seeds only: {said}."
+
+
+def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
+    all_of_them = (apart_from_paper(cell, recipe, method) for cell in cells for method in METHODS)
+    apart = [share for share in all_of_them if share is not None]
+    if not apart:
+        return ""
+    alike = sum(one <= ALIKE for one in apart)
+    text = f"**Shares, {TITLES[recipe]}.** Alike in {alike} of {len(apart)} rows of the paper's tables."
+    pairs = [[cell.ours(recipe, method) for method in METHODS] for cell in cells if cell.numbers]
+    known = [[distance(one.ratios, one.oracle[1]) for one in pair if one and one.oracle] for pair in pairs]
+    if nearer := [far[1] < far[0] for far in known if len(far) == len(METHODS)]:
+        share = f"{sum(nearer)} of {counted(len(nearer), 'cell')}"
+        text += f" MILD's shares are nearer to the oracle's than TDEF's in {share}."
+    return text
+
+
+def apart_from_paper(cell: CellVerdict, recipe: str, method: str) -> float | None:
+    ours, paper = cell.ours(recipe, method), cell.numbers.get(method)
+    if not (ours and paper and len(paper.number.ratios) == len(ours.ratios)):
+        return None
+    return distance(ours.ratios, paper.number.ratios)
+
+
+def numbers_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
+    """A line for each cell."""
+    recipes = [recipe for recipe in RECIPES if any(recipe in cell.by_recipe for cell in cells)]
+    head = ["cell", "cost", "TDEF, paper", "MILD, paper", "MILD − TDEF, paper"]
+    for recipe in recipes:
+        head += [f"TDEF, {TITLES[recipe]}", f"MILD, {TITLES[recipe]}", "MILD − TDEF, 95 %", "order"]
+    lines = []
+    for cell in cells:
+        paper = [cell.numbers.get(method) for method in METHODS]
+        line = place(cell, titles) + [with_std(one.number.mean, one.number.std) if one else "" for one in paper]
+        line.append(interval_text(cell.papers_difference))
+        for recipe in recipes:
+            line += [loss_text(cell, recipe, method) for method in METHODS]
+            seeds_alone = "" if (found := cell.difference(recipe)) is None or cell.rows_known(recipe) else " \\*"
+            line += [interval_text(found) + seeds_alone, cell.order(recipe) or ""]
+        lines.append(line)
+    return markdown(head, lines)
+
+
+def place(cell: CellVerdict, titles: Titles) -> list[str]:
+    dataset, setup, experts, cost = cell.cell
+    return [f"{titled(titles, 'dataset', dataset)} {setup} {experts}", cost.replace("_", " ")]
+
+
+def loss_text(cell: CellVerdict, recipe: str, method: str) -> str:
+    ours = cell.ours(recipe, method)
+    if ours is None:
+        return ""
+    seeds = f" ({len(ours.losses)})" if len(ours.losses) != 3 else ""
+    word = f" {cell.numbers[method].word}" if recipe == "paper" and method in cell.numbers else ""
+    return f"{with_std(*ours.mean_std)}{seeds}{word}"
+
+
+def shares_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
+    """A line for each row of shares in the paper, in percent."""
+    head = ["cell", "cost", "method", "paper", "ours", "recipe", "elsewhere", "oracle", "to the oracle"]
+    lines = []
+    for cell, recipe, method in product(cells, RECIPES, METHODS):
+        if (apart := apart_from_paper(cell, recipe, method)) is not None:
+            ours = cell.by_recipe[recipe][method]
+            best = ours.oracle[1] if ours.oracle else ()
+            nearness = f"{distance(ours.ratios, best):.1%}" if best else ""
+            shown = [percents(cell.numbers[method].number.ratios), percents(ours.ratios), recipe, f"{apart:.1%}"]
+            lines.append([*place(cell, titles), method, *shown, percents(best), nearness])
+    return markdown(head, lines)
+
+
+def percents(shares: Sequence[float]) -> str:
+    return " ".join(f"{100 * share:.1f}" for share in shares)

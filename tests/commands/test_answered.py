@@ -9,10 +9,9 @@ import pytest
 from tests.metrics_example import example_metrics
 
 from l2d.assembly.fingerprints import data_fingerprint
+from l2d.commands.train import answered
 from l2d.config import Experiment, check, compose
-from l2d.core.prices import Prices
-from l2d.runs.folder import RunFolder
-from l2d.runs.standing import Standing, answered, say_finished, standing_of
+from l2d.runs.folder import RunFolder, Standing
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
@@ -37,10 +36,10 @@ def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
 def test_a_pause_counts_for_its_epoch_and_those_before(tmp_path: Path, stop_after: int | None, expected: str) -> None:
     """A finished run is finished whatever it was before."""
     run = prepared(tmp_path / "run", "paused")
-    assert standing_of(run, stop_after) is Standing(expected)
+    assert run.standing(stop_after) is Standing(expected)
     write_json(run.path / "metrics.json", example_metrics().as_json())
-    assert standing_of(run, stop_after) is Standing.FINISHED
-    assert standing_of(RunFolder(tmp_path / "none"), stop_after) is Standing.MISSING
+    assert run.standing(stop_after) is Standing.FINISHED
+    assert RunFolder(tmp_path / "none").standing(stop_after) is Standing.MISSING
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -89,10 +88,8 @@ def test_it_is_said_that_ones_own_code_changed(
     monkeypatch.syspath_prepend(tmp_path)
     for moment, warned in ((1, False), (2**33, True)):
         os.utime(loss, (moment, moment))
-        say_finished(run, {"my_loss_file"}, Prices(error_price=2.0))
-        out = capsys.readouterr().out
-        assert (str(loss) in out) is warned
-        assert "$2" in out
-    found = experiment()
-    assert found.own_modules == set()
-    assert replace(found, method=replace(found.method, target="mine.losses.Mine")).own_modules == {"mine.losses"}
+        found = experiment()
+        assert found.own_modules == set()
+        found = replace(found, method=replace(found.method, target="my_loss_file.Mine"))
+        assert answered(found, run)
+        assert (str(loss) in capsys.readouterr().out) is warned
