@@ -33,7 +33,7 @@ from l2d.commands.main import console
 import torch
 from l2d.training import walk
 walk.free_memory = torch.compiler.reset
-console()
+console("train")
 """
 
 
@@ -43,7 +43,7 @@ def measure(what: str, data_dir: str, more: list[str]) -> tuple[dict[str, Any], 
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", *SWEEPS[what], *more]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
-        program = ["-c", ANEW, "train"] if what == "anew" else ["-m", "l2d", "train"]
+        program = ["-c", ANEW] if what == "anew" else ["-m", "l2d", "train"]
         launched = time.time()
         subprocess.run([sys.executable, *program, *arguments, *where], check=True, stdout=subprocess.DEVNULL)
         wall = time.time() - launched

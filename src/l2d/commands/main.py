@@ -42,8 +42,8 @@ def overview() -> str:
     return "\n".join([USAGE, *(f"  {name:<{width}}  {meaning}" for name, (_, meaning) in COMMANDS.items())])
 
 
-def console() -> None:
-    """The command line of a process."""
+def console(*before: str) -> None:
+    """The command line of a process. before: words that go before it."""
     done = False
 
     def leave() -> None:
@@ -57,7 +57,7 @@ def console() -> None:
             os._exit(0)
 
     atexit.register(leave)  # first, so that it runs after the functions that libraries register
-    main(sys.argv[1:])
+    main([*before, *sys.argv[1:]])
     done = True
 
 
