@@ -315,7 +315,7 @@ def test_where_it_is_impossible(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: .*holdout"):
         cross_validates(check(compose(["evaluation=cross_validate"])))
     for key in ("split", "split_by"):
-        with pytest.raises(ParameterError, match=rf"^evaluation=cross_validate: dataset\.{key}=x"):
+        with pytest.raises(ParameterError, match=rf"^evaluation=cross_validate: .*dataset\.{key}\b"):
             cross_validates(check(config(file, tmp_path, "evaluation=cross_validate", f"dataset.{key}=x")))
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: .*fold"):
         check(config(file, tmp_path, "evaluation=cross_validate", "fold=1/3"))
