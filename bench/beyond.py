@@ -63,9 +63,8 @@ def losses_table() -> str:
         least = min(found.values())
         shown = [f"**{loss:.4f}**" if loss == least else f"{loss:.4f}" for loss in found.values()]
         others = min(loss for name, loss in found.items() if name != LABELS)
-        lines.append(
-            [title(cell), *shown, against(tried, LABELS, MILD), f"{100 * (found[LABELS] / others - 1):+.1f} %"]
-        )
+        ahead = f"{100 * (found[LABELS] / others - 1):+.1f} %"
+        lines.append([title(cell), *shown, against(tried, LABELS, MILD), ahead])
         used += [row for rows in tried.values() for row in rows]
     head = ["cell", *METHODS.values(), f"{LABELS} − {MILD}, 95 %", "to the best of the others"]
     return f"{records.markdown(head, lines)}\n\n`bench/beyond.py`; {paper_runs.count(used)} runs; {records.made(used)}."
@@ -121,21 +120,17 @@ def weights_table() -> str:
         found = means(tried, "validation")
         for name in weights:
             relative[name].append(found[name] / min(found[one] for one in weights) - 1)
-    lines = [
-        [name, f"{statistics.fmean(some):+.2%}", str(sum(one == 0 for one in some))] for name, some in relative.items()
-    ]
+    shown = ((name, statistics.fmean(some), sum(one == 0 for one in some)) for name, some in relative.items())
+    lines = [[name, f"{mean:+.2%}", str(best)] for name, mean, best in shown]
     return records.markdown(["validation loss", "above the better weight, mean", "better or equal in"], lines)
 
 
 def relative_to_mild(name: str, wanted: Mapping[str, str]) -> tuple[float, float, float]:
     """The mean over the cells of the relative difference to MILD, with its 95 % interval: cells are other datasets."""
     total, parts, number = 0.0, list[tuple[float, float]](), 0
-    chosen = [
-        tried
-        for cell, tried in cells().items()
-        if wanted.items() <= dict(zip(paper_runs.CELL, cell, strict=True)).items()
-    ]
-    for tried in chosen:
+    for cell, tried in cells().items():
+        if not wanted.items() <= dict(zip(paper_runs.CELL, cell, strict=True)).items():
+            continue
         ours, theirs = losses(tried, name), losses(tried, MILD)
         loss = means(tried)[MILD]
         mean, variances = mean_and_variances(differences(ours, theirs))

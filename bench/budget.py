@@ -6,7 +6,6 @@ Routers learn from simulated logs (examples/make_log.py), whose true prices are 
 judged on new queries: by the estimate that the router prints and, to compare, by the spend of the folds' routers alone.
 """
 
-import re
 import statistics
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from l2d.router.router import Router
 from l2d.router.trained import decide_inputs, inputs_of
 from l2d.utils.errors import ParameterError
 from provenance import ROOT, about
-from records import MADE, Results, Row, parser_of, trained
+from records import MADE, Results, Row, markdown, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 import make_log
@@ -30,7 +29,16 @@ import make_log
 METHODS, BUDGETS, CONFIDENCES = ("linear", "knn", "mix"), (0.001, 0.0015, 0.002, 0.0025), (None, 0.95)
 LOGS, FRESH = 12, 5_000
 ESTIMATES = ("folds, and what the final router spends more", "folds alone")
-HEAD = "| method | confidence | spend told as | told/true | true spend below its interval | above | budget exceeded | points |"
+HEAD = [
+    "method",
+    "confidence",
+    "spend told as",
+    "told/true",
+    "true spend below its interval",
+    "above",
+    "budget exceeded",
+    "points",
+]
 POINTS = Results("budget", "method log budget confidence estimate", f"spend low high true routed n {MADE}")
 
 
@@ -75,7 +83,7 @@ def spent(router: Router, budget: float, confidence: float | None, inputs: Tenso
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [HEAD, re.sub("[^|]+", "---", HEAD)]
+    lines = []
     for method, confidence, estimate in product(METHODS, CONFIDENCES, ESTIMATES):
         names = (method, str(confidence or ""), estimate)
         some = [
@@ -87,20 +95,15 @@ def table(rows: Sequence[Row]) -> str:
         below = statistics.fmean(row["true"] < row["low"] for row in some)
         above = statistics.fmean(row["true"] > row["high"] for row in some)
         over = statistics.fmean(row["true"] > row["budget"] for row in some)
-        shares = f"{below:.0%} | {above:.0%} | {over:.0%}"
-        lines.append(f"| `{method}` | {confidence or 'none'} | {estimate} | {ratio:.3f} | {shares} | {len(some)} |")
+        shares = (f"{share:.0%}" for share in (below, above, over))
+        lines.append([f"`{method}`", str(confidence or "none"), estimate, f"{ratio:.3f}", *shares, str(len(some))])
     first = rows[0]
     logs, budgets = len({row["log"] for row in rows}), ", ".join(f"${budget:g}" for budget in BUDGETS)
     made = f"`{first['command']}`; {first['machine']}; {first['versions']}; commit {first['commit']}"
     told = f"{logs} simulated logs of {make_log.ROWS:,} rows, budgets {budgets}; without points that send everything to one expert"
-    return "\n".join([*lines, "", f"{told}; the truth is of {FRESH:,} new queries. {made}."])
-
-
-def main() -> None:
-    parser_of(__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        POINTS.write(measured(Path(work)))
+    return f"{markdown(HEAD, lines)}\n\n{told}; the truth is of {FRESH:,} new queries. {made}."
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        POINTS.write(measured(Path(folder)))

@@ -18,7 +18,7 @@ from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, with_offsets
 from provenance import about
-from records import MADE, Results, Row, markdown, parser_of
+from records import MADE, Results, Row, markdown
 
 PEOPLE, DRAWS, TOPICS = 100_000, 300, 20
 GAINS = (-0.03, -0.01, -0.003, 0.003, 0.01, 0.02, 0.04, 0.08)
@@ -67,10 +67,9 @@ def simulated() -> list[Row]:
         deployed = [one_guard(population, utilities, n, seed) for seed in range(DRAWS)]
         for rule in RULES:
             found = [loss if seen > rule * error else population.alone for seen, error, loss in deployed]
-            kept = [seen > rule * error for seen, error, _ in deployed]
-            told = {"gain": f"{gain:g}", "rows": str(n), "rule": f"{rule:g}", "draws": str(DRAWS)}
-            share, lost = 1 - statistics.fmean(kept), statistics.fmean(found) - least
-            rows.append({**told, "falls_back": f"{share:.4f}", "lost": f"{lost:.6f}", **made})
+            share = statistics.fmean(seen <= rule * error for seen, error, _ in deployed)
+            told = {"gain": f"{gain:g}", "rows": str(n), "rule": f"{rule:g}", "draws": str(DRAWS), **made}
+            rows.append({**told, "falls_back": f"{share:.4f}", "lost": f"{statistics.fmean(found) - least:.6f}"})
         print(f"gain {gain:+.3f}, {n:,} rows: done", flush=True)
     return rows
 
@@ -107,10 +106,5 @@ def table(rows: Sequence[Row]) -> str:
     return "\n\n".join([*tables, f"(Simulated; {made}. Command: `{first['command']}`)"])
 
 
-def main() -> None:
-    parser_of(__doc__).parse_args()
-    DRAWN.write(simulated())
-
-
 if __name__ == "__main__":
-    main()
+    DRAWN.write(simulated())

@@ -1,74 +1,135 @@
 """Turn the files of a public benchmark into a table for dataset=table.
 
-python bench/import_benchmark.py routellm mmlu_high_school_mathematics.csv mmlu_high_school_world_history.csv --out table.csv
 python bench/import_benchmark.py routerdc gsm8k-train.json gsm8k-test.json mmlu_train.json mmlu_test.json --probability mmlu --out table.parquet
-python bench/import_benchmark.py llmrouter default_routing_train_data.jsonl default_routing_test_data.jsonl --models default_llm.json --out table.csv
 python bench/import_benchmark.py routerbench routerbench_0shot.parquet --out table.parquet
-python bench/import_benchmark.py llmrouterbench results/bench --out table.parquet
 """  # noqa: E501
 
 import argparse
+import ast
+import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from importers.llmrouter import llmrouter_outcomes
-from importers.llmrouterbench import llmrouterbench_outcomes
-from importers.routellm import routellm_outcomes
-from importers.routerbench import routerbench_outcomes
-from importers.routerdc import routerdc_outcomes
+import numpy as np
+
 from l2d.commands.import_outcomes import add_out, write_outcomes
 from l2d.commands.route import refuse_overwriting, user_path
-from l2d.data.importers.recorded import RecordedOutcomes
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, not_asked, share_right
+from l2d.data.sheet import read_sheet
+from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
 from l2d.utils.user_errors import OneLineParser, answering
 
-SOURCES = {
-    "routellm": """CSV files of RouteLLM's evaluations: a column prompt, and one of True or False per model. Columns called
-MODEL_response are left out. If there are several files, each is a subject.""",
-    "routerdc": """JSON files of RouterDC (shuhao02/RouterDC, datasets/split2_model7): a list of objects with question and scores,
-one score per model. A file's name gives its task and split: gsm8k-train.json, mmlu_test.json. LLMRouter's train.json and
-test.json of dcrouter_preprocessed can be read too.""",
-    "llmrouter": """JSON lines of LLMRouter (ulab-uiuc/LLMRouter, default_routing_train_data.jsonl): query, task_name, model_name
-and performance. A name with train or test in it gives the split. With --models, tokens times prices become price_NAME.""",
-    "routerbench": """CSV or Parquet files with RouterBench's columns: sample_id, prompt, eval_name, MODEL and MODEL|total_cost.
-RouterBench comes as pickles, which can run code when they are read. If you trust them, export them first:
-python -c "import pandas; pandas.read_pickle('routerbench_0shot.pkl').to_parquet('routerbench_0shot.parquet')\"""",
-    "llmrouterbench": """Result files of LLMRouterBench, DATASET-SPLIT-MODEL-TIME.json, or folders of them (results/bench). Each
-has dataset_name, split, model_name and records with index, prompt, score and cost. The latest file of a model and
-dataset counts.""",
-}
+ROUTERDC = """JSON files of RouterDC (shuhao02/RouterDC, datasets/split2_model7): a list of objects with question and scores, one
+score per model. A file's name gives its task and split: gsm8k-train.json, mmlu_test.json. LLMRouter's train.json and test.json of
+dcrouter_preprocessed can be read too."""
+ROUTERBENCH = """CSV or Parquet files with RouterBench's columns: sample_id, prompt, eval_name, MODEL (how right) and
+MODEL|total_cost (dollars). It comes as pickles, which can run code when they are read. If you trust them, export them:
+python -c "import pandas; pandas.read_pickle('routerbench_0shot.pkl').to_parquet('routerbench_0shot.parquet')\""""
+SPLITS = {"train": "train", "test": "test", "validation": "validation", "valid": "validation", "val": "validation"}
+NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(?:[-_.].*)?")
+PRICE = "|total_cost"
+
+
+def task_and_split(file: Path) -> tuple[str, str | None]:
+    """The two parts of a name such as gsm8k-train.json, arc_challenge_test.json or train.json."""
+    found = NAMED_SPLIT.fullmatch(file.stem)
+    return (found["task"] or "", SPLITS[found["split"]]) if found else (file.stem, None)
+
+
+def routerdc_outcomes(files: Sequence[Path], probability: Collection[str] = ()) -> RecordedOutcomes:
+    """probability: tasks whose scores are the chance of the right answer, and 0 if another was likelier: any above 0 is right."""
+    columns: Columns = {name: [] for name in ("id", "prompt", "task", "split")}
+    answers: list[dict[str, float]] = []
+    for file in files:
+        task, split = task_and_split(file)
+        for number, (prompt, scores) in enumerate(read_questions(file)):
+            for name, cell in zip(columns, (f"{file.stem}/{number}", prompt, task, split), strict=True):
+                columns[name].append(cell)
+            answers.append({m: float(score > 0) if task in probability else score for m, score in scores.items()})
+    columns = {name: cells for name, cells in columns.items() if all(cells)}
+    models = dict.fromkeys(model for scores in answers for model in scores)
+    columns |= {f"correct_{model}": [scores.get(model) for scores in answers] for model in models}
+    return RecordedOutcomes(columns, not_asked(sum(len(scores) < len(models) for scores in answers)))
+
+
+def read_questions(file: Path) -> list[tuple[str, dict[str, float]]]:
+    """Each question, and its scores by model."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(file.read_bytes())
+        return [
+            (row["question"], {model: share_right(score, model, str(file)) for model, score in row["scores"].items()})
+            for row in rows
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise L2DError(f"{file}: not a file of RouterDC ({type(error).__name__}: {error})") from error
+
+
+def routerbench_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
+    """The rows of all files below each other; ids are FILE/sample_id. A model without a price is left out."""
+    parts = [scored(file) for file in files]
+    if other := next((part for part in parts if part.keys() != parts[0].keys()), None):
+        raise L2DError(f"{files[parts.index(other)]}: other columns than in {files[0]}")
+    columns: Columns = {name: [cell for part in parts for cell in part[name]] for name in parts[0]}
+    outcomes = [cells for name, cells in columns.items() if name.startswith("correct_")]
+    return RecordedOutcomes(columns, not_asked(sum(None in row for row in zip(*outcomes, strict=True))))
+
+
+def scored(file: Path) -> Columns:
+    if file.suffix.lower() in (".pkl", ".pickle"):
+        raise L2DError(f"{file}: a pickle can run code when it is read; see --help for how to export it")
+    sheet = read_sheet(file, ["sample_id", "prompt", "eval_name"])
+    models = [name.removesuffix(PRICE) for name in sheet.names if name.endswith(PRICE)]
+    for name in ("sample_id", "prompt", "eval_name", *(models or [f"MODEL{PRICE}"])):
+        if name not in sheet.columns:
+            raise L2DError(f"{file}: no column {name}; there are {listed(sheet.names)}")
+    prompts = [plain_prompt(cell) for cell in sheet.columns["prompt"].to_pylist()]
+    part: Columns = {"id": [f"{file.stem}/{one}" for one in sheet.words("sample_id")], "prompt": prompts}
+    part["task"] = sheet.words("eval_name")
+    if split := task_and_split(file)[1]:
+        part["split"] = [split] * len(sheet)
+    found = {f"correct_{model}": sheet.numbers(model, gaps=True) for model in models}
+    found |= {f"price_{model}": sheet.numbers(f"{model}{PRICE}", gaps=True) for model in models}
+    return part | {name: [None if np.isnan(x) else x for x in cells.tolist()] for name, cells in found.items()}
+
+
+def plain_prompt(cell: object) -> str:
+    """The text of ['one turn'], of ["one", "another"] or of a plain cell."""
+    turns = cell
+    if isinstance(cell, str) and cell.startswith("["):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # a text that only begins like a list
+            turns = ast.literal_eval(cell)  # reads literals and runs nothing
+    if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
+        return "\n".join(turns)
+    return "" if cell is None else str(cell)
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="import_benchmark.py", description=__doc__)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    parsers = {}
-    for name, about in SOURCES.items():
-        parsers[name] = sources.add_parser(name, help=about.split(":")[0], description=about)
-        parsers[name].add_argument("files", nargs="+", type=user_path, metavar="FILE")
-        add_out(parsers[name])
-    help_ = "tasks in which any score above 0 is right"
-    parsers["routerdc"].add_argument("--probability", nargs="+", default=[], metavar="TASK", help=help_)
-    parsers["llmrouter"].add_argument("--models", type=user_path, metavar="FILE", help="default_llm.json, for prices")
+    for name, about in (("routerdc", ROUTERDC), ("routerbench", ROUTERBENCH)):
+        own = sources.add_parser(name, help=about.split(":")[0], description=about)
+        own.add_argument("files", nargs="+", type=user_path, metavar="FILE")
+        add_out(own)
+        if name == "routerdc":
+            help_ = "tasks in which any score above 0 is right"
+            own.add_argument("--probability", nargs="+", default=[], metavar="TASK", help=help_)
     return parser
-
-
-def imported(options: argparse.Namespace) -> RecordedOutcomes:
-    files: list[Path] = options.files
-    if options.source == "routerdc":
-        return routerdc_outcomes(files, options.probability)
-    if options.source == "llmrouter":
-        return llmrouter_outcomes(files, options.models)
-    plain = {"routerbench": routerbench_outcomes, "llmrouterbench": llmrouterbench_outcomes}
-    return plain.get(options.source, routellm_outcomes)(files)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with answering():
         options = make_parser().parse_args(arguments)
-        models = [options.models] if options.source == "llmrouter" and options.models else []
-        refuse_overwriting(options.out, [*options.files, *models])
-        write_outcomes(options.out, imported(options))
+        refuse_overwriting(options.out, options.files)
+        routerdc = options.source == "routerdc"
+        found = (
+            routerdc_outcomes(options.files, options.probability) if routerdc else routerbench_outcomes(options.files)
+        )
+        write_outcomes(options.out, found)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import torch
 
 from l2d.assembly.make import make_dataset
 from l2d.config import check, compose
-from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from provenance import about
 from records import Results, grouped, markdown, parser_of, trained
@@ -71,19 +70,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(ROUTERS), default=list(ROUTERS))
     parser.add_argument("--seconds", type=float, default=3.0, help="for each router and batch size")
     arguments = parser.parse_args()
-    made = {"threads": torch.get_num_threads(), **about("python bench/latency.py")}
+    made: Row = {"threads": torch.get_num_threads(), **about("python bench/latency.py")}
     rows: list[Row] = []
     for name in arguments.only:
-        if name == "minilm" and locate("minilm") == MINILM:
-            print("minilm: left out, the package with its weights is not installed")
-            continue
         with tempfile.TemporaryDirectory() as folder:
-            path, queries = prepared(ROUTERS[name], Path(folder))
-            dataset = ROUTERS[name][0].removeprefix("dataset=")
-            found = measure(path, queries, arguments.seconds)
-            rows += [{"router": name, "dataset": dataset, **row, **made} for row in found]
-    for row in rows:
-        print(" ".join(f"{key}={row[key]}" for key in CALLS.fields[:-3]))
+            found = measure(*prepared(ROUTERS[name], Path(folder)), arguments.seconds)
+            made["dataset"] = ROUTERS[name][0].removeprefix("dataset=")
+            rows += [{"router": name, **row, **made} for row in found]
     CALLS.add(rows)
 
 

@@ -201,10 +201,8 @@ def gains_table() -> str:
 
 def coverage_table() -> str:
     rows = COVERAGE.read()
-    lines = [
-        [*(row[key] for key in COVERAGE.keys.split()), *(f"{float(row[key]):{form}}" for key, form in FORMS.items())]
-        for row in rows
-    ]
+    keys = COVERAGE.keys.split()
+    lines = [[*(row[k] for k in keys), *(f"{float(row[k]):{form}}" for k, form in FORMS.items())] for row in rows]
     head = ("log", "propensities", "estimate", "95 % interval covers the truth", "bias", "standard deviation")
     return f"{markdown(head, lines)}\n\n{rows[0]['repetitions']} repetitions each. {told(rows[0])}"
 

@@ -39,12 +39,8 @@ def collected(runs_dir: Path) -> list[Row]:
 def by_epoch(folder: Path) -> Row:
     """Validation losses: the least of all epochs, the standard deviation of the last ones, and all."""
     losses = [float(row["val/deferral_loss"]) for row in records.read(folder / "history.csv")]
-    swing = f"{statistics.stdev(losses[-LAST:]):.6f}"
-    return {
-        "best_validation": f"{min(losses):.6f}",
-        "swing": swing,
-        "history": " ".join(f"{one:.4f}" for one in losses),
-    }
+    found = {"best_validation": f"{min(losses):.6f}", "swing": f"{statistics.stdev(losses[-LAST:]):.6f}"}
+    return found | {"history": " ".join(f"{one:.4f}" for one in losses)}
 
 
 def asked(config: Mapping[str, Any]) -> list[tuple[tuple[str, str], str]]:
@@ -75,20 +71,16 @@ def sizes_table(rows: Sequence[Row]) -> str:
     kept = [row for row in rows if row["part"] == "as it is"]
     for dataset in SETS:
         for method in ("tdef", "mild"):
-            found = {
-                rho: [row for row in kept if (row["dataset"], row["method"], row["rho"]) == (dataset, method, rho)]
-                for name, rho in SIZES
-                if name == method
-            }
+            here = [row for row in kept if (row["dataset"], row["method"]) == (dataset, method)]
+            found = {rho: [row for row in here if row["rho"] == rho] for name, rho in SIZES if name == method}
             first = {rho: records.by_seed(some, "validation").get(0) for rho, some in found.items()}
             least = min(value for value in first.values() if value is not None)
             lines.append([f"{records.title_of(dataset)} III", method])
             for rho, some in found.items():
                 value = first[rho]
                 text = "missing" if value is None else f"{value:.4f}" if value > least else f"**{value:.4f}**"
-                lines[-1].append(
-                    f"{text}; {records.shown([*records.by_seed(some, 'test').values()])}" if some else text
-                )
+                shown = records.shown([*records.by_seed(some, "test").values()])
+                lines[-1].append(f"{text}; {shown}" if some else text)
     head = ["paper's recipe", "method", "ρ = 0.2", "ρ = 1", "ρ = 5.2 (mild: by the theory)"]
     return f"{records.markdown(head, lines)}\n\n`bench/paper_recipe.py`; {records.foot(kept)}"
 

@@ -7,14 +7,12 @@ python bench/pictures.py measure    # first trains the three small runs of curve
 import statistics
 import sys
 import textwrap
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import torch
-import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -251,36 +249,7 @@ def draw(out: Path) -> list[Path]:
         out.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             picture.savefig(out / name, dpi=100, metadata={"Date": None})  # no date and no version of matplotlib
-    for name, text in badges().items():
-        (out / name).write_text(text, encoding="utf-8")
-    return [out / name for name in (*pictures, *badges())]
-
-
-def badges() -> dict[str, str]:
-    """The license in pyproject.toml, and the Python versions that CI tests."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-    tested = workflow["jobs"]["check"]["strategy"]["matrix"]["python"]
-    found = {"license.svg": badge("license", project["license"], GREEN)}
-    return found | {"python.svg": badge("python", " | ".join(tested), BLUE)}
-
-
-def badge(left: str, right: str, colour: str) -> str:
-    widths = [7 * len(text) + 12 for text in (left, right)]
-    box = '<rect x="{}" width="{}" height="20" fill="{}"/>'
-    words = '<text x="{}" y="14" textLength="{}">{}</text>'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img" aria-label="{left}: {right}">',
-            box.format(0, widths[0], "#555555"),
-            box.format(widths[0], widths[1], colour),
-            '<g fill="#ffffff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">',
-            words.format(6, 7 * len(left), left),
-            words.format(widths[0] + 6, 7 * len(right), right),
-            "</g>",
-            "</svg>\n",
-        ]
-    )
+    return [out / name for name in pictures]
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from l2d.config import check, compose, titles
 from l2d.config.identity import variant
 from l2d.core.results import RunMetrics, Score, read_metrics
 from l2d.runs.folder import RunFolder
+from l2d.utils.text import markdown as markdown
 from provenance import ROOT, commit
 
 DOCS = ROOT / "docs"
@@ -75,8 +76,7 @@ def runs_dir(about: str | None) -> Path:
     """The folder that is given to a script that keeps finished runs in a CSV file."""
     parser = parser_of(about)
     parser.add_argument("runs_dir", type=Path)
-    found: Path = parser.parse_args().runs_dir
-    return found
+    return Path(parser.parse_args().runs_dir)
 
 
 def title_of(dataset: str) -> str:
@@ -135,12 +135,6 @@ def cell_of(config: Mapping[str, Any]) -> Row:
     return names | {"cross_fit": str(config["experts"].get("cross_fit", ""))}
 
 
-def named_cell(config: Mapping[str, Any]) -> list[str]:
-    """The overrides that name a run's cell."""
-    keys = {"cross_fit": "experts.cross_fit"}
-    return [f"{keys.get(key, key)}={value}" for key, value in cell_of(config).items() if value]
-
-
 def row_of(config: Mapping[str, Any], metrics: RunMetrics, timing: Mapping[str, Any]) -> Row:
     """The columns that most files have of a run."""
     return {
@@ -195,12 +189,6 @@ def save(file: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -
         writer = csv.DictWriter(lines, fields, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in markdown."""
-    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

@@ -43,10 +43,8 @@ def table(rows: Sequence[Row], experts: str) -> str:
     datasets = sorted({dataset for dataset, _ in common})
     lines = []
     for size, members in sorted(by_size.items()):
-        losses = [
-            [statistics.fmean(float(members[key][part]) for key in common if key[0] == name) for part in FIGURES]
-            for name in datasets
-        ]
+        by_set = ([members[key] for key in common if key[0] == name] for name in datasets)
+        losses = [[records.mean_of(some, part) for part in FIGURES] for some in by_set]
         losses.append([statistics.fmean(column) for column in zip(*losses, strict=True)])
         one = members[common[0]]
         figures = [f"{validation:.4f}, {test:.4f}" for validation, test in losses]

@@ -86,13 +86,9 @@ def large(n: int, batch: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows")
     parser.add_argument("--batch", type=int, default=BATCH, help="rows in a batch")
     options = parser.parse_args()
     LARGE.add(large(n, options.batch) for n in options.sizes)
-
-
-if __name__ == "__main__":
-    main()

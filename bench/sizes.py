@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from provenance import machine, versions
-from records import DOCS, put
+from records import DOCS, markdown, put
 
 
 def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
@@ -33,26 +33,22 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
 
 
 def megabytes(names: set[str]) -> float:
-    return sum(_size(distribution(name)) for name in names) / 1e6
-
-
-def _size(one: Distribution) -> int:
-    files = (Path(str(one.locate_file(file))) for file in one.files or [] if file.suffix != ".pyc")
-    return sum(file.stat().st_size for file in files if file.is_file())
+    listed = (file for name in names for file in distribution(name).files or [] if file.suffix != ".pyc")
+    paths = (Path(str(file.locate())) for file in listed)
+    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def main() -> None:
     base = needed("l2d")
     provided = distribution("l2d").metadata.get_all("Provides-Extra") or []
-    lines = ["| | packages | MB |", "|---|---|---|", f"| `l2d` | {len(base)} | {megabytes(base):,.0f} |"]
+    rows = [["`l2d`", str(len(base)), f"{megabytes(base):,.0f}"]]
     for extra in sorted(map(str, provided)):
         more = needed("l2d", frozenset({extra})) - base
-        lines.append(f"| `l2d[{extra}]` | +{len(more)} | +{megabytes(more):,.0f} |")
+        rows.append([f"`l2d[{extra}]`", f"+{len(more)}", f"+{megabytes(more):,.0f}"])
     torch, rest = needed("torch"), base - needed("torch")
     where = f"Files on disk without bytecode, on {machine()}, {versions()}."
     note = f"torch with its CUDA packages is {megabytes(torch):,.0f} MB of the first line, the rest {megabytes(rest):,.0f} MB."
-    lines += ["", f"{where} {note}"]
-    put(DOCS / "guide.md", "sizes", "\n".join(lines))
+    put(DOCS / "guide.md", "sizes", f"{markdown(('', 'packages', 'MB'), rows)}\n\n{where} {note}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Writes the marked parts of docs/speed.md and a table of docs/scaling.md, from bench/results/*.csv: python bench/speed_docs.py"""
 
 import statistics
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -9,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from l2d.networks.vision import ResNet18
 from provenance import ROOT
-from records import Row, grouped, markdown, read
+from records import Row, grouped, markdown, mean_of, read
 
 RESULTS = ROOT / "bench" / "results"
 # Table 1 (a), setup III, MILD, 200 epochs, mean of 5
@@ -19,9 +18,8 @@ PAPER = {"svhn": 0.0353, "cifar10": 0.0903, "cifar100": 0.3128}
 @cache
 def gflop_per_image() -> float:
     """Forward and backward of ResNet-18 on one 32×32 image, two per multiply-add."""
-    network = ResNet18(
-        width=64, stem="3x3", zero_init=False, mean=[0.0] * 3, std=[1.0] * 3, num_outputs=5, head="linear"
-    )
+    statistics_of_colours = {"mean": [0.0] * 3, "std": [1.0] * 3}
+    network = ResNet18(width=64, stem="3x3", zero_init=False, **statistics_of_colours, num_outputs=5, head="linear")
     with FlopCounterMode(display=False) as counter:
         network(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).sum().backward()
     return counter.get_total_flops() / 2 / 1e9
@@ -58,7 +56,7 @@ def speed(by: dict[str, list[Row]]) -> str:
     )
 
 
-def reached(_: dict[str, list[Row]]) -> str:
+def reached() -> str:
     """The loss of recipe=fast, mean over seeds, and the time until it passes the paper's number."""
     runs = [row for row in read(RESULTS / "sweep_runs.csv") if row["setup"] == "III" and row["what"] != "anew"]
     cells = grouped(runs, lambda row: (row["dataset"], row["method"]))
@@ -66,16 +64,12 @@ def reached(_: dict[str, list[Row]]) -> str:
     for (dataset, method), rows in cells.items():
         losses = [float(row["deferral_loss"]) for row in rows]
         passed = [seconds_to(row, PAPER[dataset]) for row in rows]
-        lines.append(
-            [
-                f"{dataset}, {method}, {rows[0]['epochs']} epochs",
-                f"{statistics.mean(losses):.4f} ({', '.join(f'{loss:.4f}' for loss in losses)})",
-                f"{statistics.mean(float(row['validation_deferral_loss']) for row in rows):.4f}",
-                ", ".join(f"{float(row['steps_seconds']):.1f}" for row in rows) + " s",
-                f"{PAPER[dataset]:.4f}",
-                ", ".join("never" if seconds is None else f"{seconds:.1f}" for seconds in passed) + " s",
-            ]
-        )
+        shown = f"{statistics.mean(losses):.4f} ({', '.join(f'{loss:.4f}' for loss in losses)})"
+        lines.append([f"{dataset}, {method}, {rows[0]['epochs']} epochs", shown])
+        lines[-1].append(f"{mean_of(rows, 'validation_deferral_loss'):.4f}")
+        lines[-1].append(", ".join(f"{float(row['steps_seconds']):.1f}" for row in rows) + " s")
+        reached = ("never" if seconds is None else f"{seconds:.1f}" for seconds in passed)
+        lines[-1] += [f"{PAPER[dataset]:.4f}", ", ".join(reached) + " s"]
     head = ["setup III, error", "test deferral loss, mean (seeds 0, 1, 2)", "validation", "first to last step"]
     head += ["paper's MILD, 200 epochs", "time until validation loss is below that"]
     rows = [row for part in cells.values() for row in part]
@@ -88,7 +82,7 @@ def seconds_to(row: Row, loss: float) -> float | None:
     return next((float(seconds) for value, seconds in pairs if float(value) <= loss), None)
 
 
-def sweeps(_: dict[str, list[Row]]) -> str:
+def sweeps() -> str:
     """The share of training in a sweep."""
     anew = "two runs; compiled code is not kept in memory, only the compiler's cache on disk"
     names = {"cifar100": "default", "anew": anew}
@@ -127,7 +121,7 @@ def memory(by: dict[str, list[Row]]) -> str:
     return markdown(head, lines) + f"\n\n{source(rows, 'python bench/speed.py')}"
 
 
-def large(_: dict[str, list[Row]]) -> str:
+def large() -> str:
     """Preparation, training and memory by the number of rows."""
     rows = sorted(read(RESULTS / "rows_large.csv"), key=lambda row: (int(row["rows"]), int(row["batch"])))
     lines = []
@@ -137,13 +131,9 @@ def large(_: dict[str, list[Row]]) -> str:
         prepared = f"{float(row['prepare_seconds']):.1f} s"
         lines.append([f"{int(row['rows']):,}", f"{int(row['batch']):,}", prepared, *rates, *place])
     head = ("rows of text (simulated)", "batch", "prepared in", "trained rows/s", "bare loop, rows/s", "memory, peak")
-    return markdown((*head, "two cores of"), lines) + f"\n\n{on_cpu(rows)}"
-
-
-def on_cpu(rows: list[Row]) -> str:
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     where = "; ".join(sorted({f"{row['machine']}; {row['versions']}" for row in rows}))
-    return f"`{rows[0]['command']}`; {where}; commit {commits}."
+    return markdown((*head, "two cores of"), lines) + f"\n\n`{rows[0]['command']}`; {where}; commit {commits}."
 
 
 def sharing() -> str:
@@ -158,11 +148,8 @@ def sharing() -> str:
     return markdown(head, lines) + f"\n\n{text}"
 
 
-PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {"speed": speed, "reached": reached, "sweeps": sweeps}
-PARTS |= {"start": start, "memory": memory, "large": large}
-
-
 def parts() -> dict[str, str]:
     """The tables of docs/speed.md by their marks."""
     by = grouped(read(RESULTS / "speed.csv"), lambda row: row["what"])
-    return {name: part(by) for name, part in PARTS.items()}
+    found = {"speed": speed(by), "start": start(by), "memory": memory(by)}
+    return found | {"reached": reached(), "sweeps": sweeps(), "large": large()}

@@ -2,11 +2,9 @@
 
 Each case runs in fresh processes, as from a shell, and is compared with `import hydra` and `import torch`. A first process is not
 timed: it fills the file caches and shows whether torch is imported. Folders are temporary; one tiny run is finished in them.
-
-    python bench/startup.py     # all cases, about two minutes on two cores
+Two minutes on two cores.
 """
 
-import argparse
 import os
 import re
 import statistics
@@ -72,7 +70,7 @@ def measured(case: Case, folder: Path) -> Row:
         "slowest": f"{max(times):.2f}",
         "cpu_seconds": f"{statistics.median(cpu):.2f}",
         "memory_mib": f"{statistics.median(memory):.0f}",
-        "torch": "yes" if imported("torch", text) else "no",
+        "torch": "yes" if re.search(r"^import time:.*\|\s+torch$", text, re.MULTILINE) else "no",
         "n": str(N),
     }
 
@@ -93,11 +91,6 @@ def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tupl
     return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, text
 
 
-def imported(package: str, text: str) -> bool:
-    """True if the lines of `python -X importtime` name a package."""
-    return re.search(rf"^import time:.*\|\s+{re.escape(package)}$", text, re.MULTILINE) is not None
-
-
 def table(rows: Sequence[Row]) -> str:
     lines = ["| | command | seconds | CPU seconds | peak memory | torch imported |", "|---" * 6 + "|"]
     for row in rows:
@@ -109,7 +102,6 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as name:
         run(Case("", ("train", *TINY)), Path(name))
         rows = [measured(case, Path(name)) for case in CASES]

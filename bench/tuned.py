@@ -35,9 +35,8 @@ def collected(runs_dir: Path) -> list[Row]:
 
 def table(rows: Sequence[Row], untuned: Sequence[Row]) -> str:
     """untuned: runs of the paper's experiments; those with our recipe are compared."""
-    tests, before = (
-        {names: records.by_seed(some, "test") for names, some in by_names(part).items()} for part in (rows, untuned)
-    )
+    parts = by_names(rows), by_names(untuned)
+    tests, before = ({names: records.by_seed(some, "test") for names, some in part.items()} for part in parts)
     chosen = {names: some[0]["chosen"] for names, some in by_names(rows).items()}
     lines = []
     for names, tuned in tests.items():

@@ -21,9 +21,8 @@ def measured() -> list[Measured]:
     rows, arrays = paper_runs.stored()
     found = []
     wanted = [row for row in rows if row["cross_fit"] in ("", "1") and row["label_weight"] in ("", "1")]
-    for (*names, recipe), some in records.grouped(
-        wanted, lambda row: tuple(row[key] for key in (*NAMES, "recipe"))
-    ).items():
+    by_names = records.grouped(wanted, lambda row: tuple(row[key] for key in (*NAMES, "recipe")))
+    for (*names, recipe), some in by_names.items():
         shares = mean_columns([float(share) for share in row["ratios"].split()] for row in some)
         tested = int(some[0]["n"])
         found.append(Measured(tuple(names), recipe, paper_runs.losses(some, arrays), shares, oracle(some), tested))
@@ -60,8 +59,6 @@ def statements() -> str:
 def foot(rows: Sequence[Row]) -> str:
     """The runs of each recipe, and what made them."""
     by_recipe = records.grouped(rows, lambda row: row["recipe"])
-    runs = [
-        f"recipe={name}: {paper_runs.count(some)} runs; {records.made(some)}"
-        for name, some in sorted(by_recipe.items())
-    ]
+    told = ((name, paper_runs.count(some), records.made(some)) for name, some in sorted(by_recipe.items()))
+    runs = [f"recipe={name}: {count} runs; {made}" for name, count, made in told]
     return f"`bench/verdicts.py`, from runs of `experiment=table1_error` and the other tables. {'. '.join(runs)}."

@@ -38,7 +38,10 @@ BARE = Results(
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for folder, config, metrics, timing in records.finished(runs_dir):
-        if not records.usual(config, [*records.named_cell(config), *UNEQUAL]):
+        named = (
+            (key.replace("cross_fit", "experts.cross_fit"), value) for key, value in records.cell_of(config).items()
+        )
+        if not records.usual(config, [*(f"{key}={value}" for key, value in named if value), *UNEQUAL]):
             continue
         row = records.row_of(config, metrics, timing) | {"oracle": records.spaced(records.oracle_of(metrics).ratios)}
         with np.load(folder / "test.npz") as saved:
@@ -99,10 +102,8 @@ def collapse(rows: Sequence[Row]) -> str:
     for dataset, members in records.grouped(rows, lambda row: row["dataset"]).items():
         tried = others[dataset, "III", "synthetic", "", "error"]
         both = [records.shown([*records.by_seed(members, way).values()]) for way in ("argmax", "posterior")]
-        beside = [
-            records.shown([*records.by_seed(tried[name], "test").values()])
-            for name in ("mild_cheapest", "mild_uniform")
-        ]
+        others_rows = (tried[name] for name in ("mild_cheapest", "mild_uniform"))
+        beside = [records.shown([*records.by_seed(some, "test").values()]) for some in others_rows]
         share = statistics.fmean(max(map(float, row["ratios"].split())) for row in members)
         lines.append([records.title_of(dataset), *both, f"{share:.1%}", *beside])
     head = ["setup III, synthetic", "no offset, argmax", "no offset, posterior", "largest share, argmax"]

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg"}
-BADGES = {"license.svg", "python.svg"}
 PHOTOS = {"serve.png", "terminal.svg"}  # bench/serve_page.py, which takes a browser; bench/terminal.py, which trains
 Bench = Callable[[str], ModuleType]
 
@@ -25,10 +24,10 @@ def words(picture: Figure) -> str:
 
 
 def test_every_picture_is_committed_and_shown() -> None:
-    assert {file.name for file in PICTURES.iterdir()} == NAMES | BADGES | PHOTOS
+    assert {file.name for file in PICTURES.iterdir()} == NAMES | PHOTOS
     documents = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     shown = {Path(name).name for file in documents for name in re.findall(r"pictures/[\w.]+", file.read_text())}
-    assert shown == NAMES | BADGES | PHOTOS
+    assert shown == NAMES | PHOTOS
     for file in PICTURES.iterdir():
         assert file.stat().st_size < 150_000, file
 
@@ -43,11 +42,6 @@ def test_the_terminal_moves_without_a_script(bench: Bench) -> None:
         assert html.escape(command.splitlines()[-1]) in text
     drawn = bench("terminal").animate([["<a/>", "<b/>"], ["<c/>"]])
     assert re.findall(r"([\d.]+)%\{opacity:(1|0)\}", drawn)[1:3] == [("0.00", "1"), ("52.17", "0")]  # 3.6 of 6.9 s
-
-
-def test_badges_are_true(bench: Bench) -> None:
-    for name, text in bench("pictures").badges().items():
-        assert (PICTURES / name).read_text(encoding="utf-8") == text, "python bench/pictures.py"
 
 
 def test_flow_shows_the_measured_gains(bench: Bench) -> None:
@@ -104,6 +98,6 @@ def test_all_are_drawn_the_same_twice(bench: Bench, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         files = bench("pictures").draw(tmp_path / folder)
         contents.append({file.name: file.read_bytes() for file in files})
-    assert contents[0].keys() == NAMES | BADGES
+    assert contents[0].keys() == NAMES
     assert contents[0] == contents[1]
     assert dict(mpl.rcParams) == before

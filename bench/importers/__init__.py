@@ -1,1 +1,0 @@
-"""Public benchmarks of routers as the columns of a table."""

@@ -1,0 +1,136 @@
+"""Public benchmarks in their original formats, by hand and in small: each becomes the columns that dataset=table reads."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.utils import get_class
+
+from import_benchmark import main, plain_prompt, routerbench_outcomes, routerdc_outcomes, task_and_split
+from l2d.config import compose
+from l2d.data.sheet import read_sheet
+from l2d.utils.errors import L2DError
+
+WIDE = """sample_id,prompt,eval_name,gpt-4,org/b,gpt-4|model_response,org/b|model_response,gpt-4|total_cost,org/b|total_cost,oracle_model_to_route_to
+mbpp.dev.1,['Write code.'],mbpp,1.0,0.0,['print(1)'],['no'],0.02,0.0001,gpt-4
+mmlu.val.7,"['Which?', 'A or B']",mmlu-law,0.5,1.0,['A'],['B'],0.01,0.0002,org/b
+"""
+
+
+def put(file: Path, content: Any) -> Path:
+    file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return file
+
+
+def question(text: str, a: float, b: float, **more: Any) -> dict[str, Any]:
+    """As in RouterDC's lists."""
+    return {"question": text, "scores": {"org/a": a, "org/b": b}, **more}
+
+
+def test_routerdc(tmp_path: Path) -> None:
+    """Tries stay shares; a probability is 0 where another answer was likelier, so any above 0 is right."""
+    files = [
+        put(tmp_path / "gsm8k-train.json", [question("2 + 2?", 0.9, 0.3, cluster_id=1)]),
+        put(tmp_path / "arc_challenge_test.json", [question("Why?", 0.004, 0), question("How?", 0, 0.98)]),
+    ]
+    found = routerdc_outcomes(files, ["arc_challenge"])
+    assert found.columns == {
+        "id": ["gsm8k-train/0", "arc_challenge_test/0", "arc_challenge_test/1"],
+        "prompt": ["2 + 2?", "Why?", "How?"],
+        "task": ["gsm8k", "arc_challenge", "arc_challenge"],
+        "split": ["train", "test", "test"],
+        "correct_org/a": [0.9, 1, 0],
+        "correct_org/b": [0.3, 0, 1],
+    }
+    assert found.notes == []
+    assert routerdc_outcomes(files).columns["correct_org/b"] == [0.3, 0, 0.98]
+    some = routerdc_outcomes(
+        [put(tmp_path / "x.json", [question("q", 1, 0), {"question": "r", "scores": {"org/a": 1}}])]
+    )
+    assert (some.columns["correct_org/b"], "split" in some.columns, len(some.notes)) == ([0, None], False, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("gsm8k-train.json", ("gsm8k", "train")),
+        ("x.val.json", ("x", "validation")),
+        ("test.json", ("", "test")),
+        ("latest.json", ("latest", None)),
+    ],
+)
+def test_names_of_files(name: str, parts: tuple[str, str | None]) -> None:
+    assert task_and_split(Path(name)) == parts
+
+
+def test_routerbench(tmp_path: Path) -> None:
+    """Empty cells stay empty. A model without prices is left out."""
+    gaps = WIDE.replace("mbpp,1.0,0.0,", "mbpp,1.0,,").replace("0.02,0.0001,", "0.02,,")
+    gaps = gaps.replace("eval_name,", "eval_name,c,").replace("mbpp,", "mbpp,1,").replace("mmlu-law,", "mmlu-law,0,")
+    found = routerbench_outcomes([put(tmp_path / "bench_train.csv", gaps)])
+    assert found.columns == {
+        "id": ["bench_train/mbpp.dev.1", "bench_train/mmlu.val.7"],
+        "prompt": ["Write code.", "Which?\nA or B"],
+        "task": ["mbpp", "mmlu-law"],
+        "split": ["train", "train"],
+        "correct_gpt-4": [1, 0.5],
+        "correct_org/b": [None, 1],
+        "price_gpt-4": [0.02, 0.01],
+        "price_org/b": [None, 0.0002],
+    }
+    assert len(found.notes) == 1
+    files = [put(tmp_path / f"mbpp_{split}.csv", WIDE) for split in ("train", "test")]
+    both = routerbench_outcomes(files)
+    assert (both.columns["split"], both.notes) == (["train", "train", "test", "test"], [])
+
+
+def test_prompts_of_routerbench() -> None:
+    for same in ("plain", "[a list?", "[1, 2]", "[" * 9999):
+        assert plain_prompt(same) == same
+    assert (plain_prompt(["x", "y"]), plain_prompt(None)) == ("x\ny", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("mmlu_test.json", '{"question": "q"}', "RouterDC"),
+        ("mmlu_test.json", [{"scores": {"a": 1}}], "question"),
+        ("mmlu_test.json", [{"question": "q", "scores": {"a": 2}}], "a is 2"),
+        ("r.csv", WIDE.replace("|total_cost", "|cost"), r"MODEL\|total_cost"),
+        ("r.csv", WIDE.replace("eval_name", "task"), "no column eval_name"),
+        ("r.pkl", "not read", "pickle"),
+    ],
+)
+def test_refused_files(tmp_path: Path, name: str, content: Any, words: str) -> None:
+    file = put(tmp_path / name, content)
+    with pytest.raises(L2DError, match=words) as caught:
+        (routerdc_outcomes if name.endswith("json") else routerbench_outcomes)([file])
+    assert str(caught.value).startswith(str(file))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "right", "keys"),
+    [
+        ("routerdc law_train.json", "org/a 30.0%, org/b 0.0%", "dataset.category=task"),  # no rows to test on
+        ("routerbench bench.csv", "gpt-4 75.0%, org/b 50.0%", "dataset.category=task cost=columns cost.error_price=1"),
+    ],
+)
+def test_the_command(
+    arguments: str, right: str, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The training command names the columns that are there, and a method that takes other prices later."""
+    monkeypatch.chdir(tmp_path)
+    put(Path("law_train.json"), [question("q", 0.3, 0)])
+    put(Path("bench.csv"), WIDE)
+    main([*arguments.split(), "--out", "t.csv"])
+    first, *_, command = capsys.readouterr().out.splitlines()
+    assert first == f"t.csv: {len(read_sheet(Path('t.csv')))} questions; right: {right}"
+    words = shlex.split(command)
+    assert {*words[2:]} == {"dataset=table", "dataset.path=t.csv", "dataset.text=prompt", "method=mix", *keys.split()}
+    assert get_class(compose(words[2:])["method"]["_target_"]).takes_prices_later  # type: ignore[attr-defined]
+    with pytest.raises(SystemExit, match=r"^error: --out=bench"):
+        main(["routerbench", "bench.csv", "--out", "bench.csv"])
+    assert Path("bench.csv").read_text() == WIDE
