@@ -200,6 +200,7 @@ class FakeUpstream:
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             await writer.drain()
             if self.behaviour == "cut" and place == 1:
+                await asyncio.sleep(0.05)  # else the client may see the end before it has read the rest
                 return
             if self.behaviour == "short" and place == 1:
                 break

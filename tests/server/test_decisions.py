@@ -247,12 +247,11 @@ def test_concurrent_requests_are_gathered(run: Untrained, monkeypatch: pytest.Mo
 
     async def ask() -> list[Any]:
         batcher = Batcher(4, sizes.append)
-        batcher.start()
         asked = [asyncio.create_task(batcher.ask(router, [prompt])) for prompt in PROMPTS[:10]]
         await asyncio.sleep(0.01)
         first.set()
         found = await asyncio.gather(*asked)
-        await batcher.stop()
+        batcher.stop()
         return found
 
     found = asyncio.run(ask())
@@ -273,10 +272,9 @@ def test_quick_requests_that_are_alone_do_without_the_thread(run: Untrained, mon
     async def ask(quick: float) -> None:
         monkeypatch.setattr(decisions, "QUICK", quick)
         batcher = Batcher()
-        batcher.start()
         for prompt in PROMPTS[:2]:
             await batcher.ask(router, [prompt])
-        await batcher.stop()
+        batcher.stop()
 
     asyncio.run(ask(60.0))
     asyncio.run(ask(0.0))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,9 +22,11 @@ from l2d.logs.decision import Decision
 from l2d.router.router import Router
 from l2d.router.trained import inputs_of
 from l2d.server.boundary import described
-from l2d.server.gateway import AllFailed, ChatAnswer, Gateway, read_line
+from l2d.server.calls import Chat, ChatAnswer
+from l2d.server.gateway import AllFailed, Exchange, Gateway
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
+from l2d.server.streams import read_line
 from l2d.server.upstreams import Upstream
 
 NESTED = b'{"model": "l2d", "messages": [{"role": "user", "content": "a"}], "x": %s%s}'
@@ -380,23 +381,13 @@ def test_which_streams_are_whole(service: RouterService, content: list[bytes], w
             yield part
 
     async def pass_on() -> list[bytes]:
-        gateway = Gateway(service)
-        found = [
-            part
-            async for part in gateway.watched(parts(), httpx.Response(200), decision, "a", time.perf_counter(), wanted)
-        ]
-        await gateway.client.aclose()
-        return found
+        way = Exchange(Gateway(service), decision, Chat({"n": wanted}, b"{}"), "a")
+        return [part async for part in way.watched(ChatAnswer(200, "", b"", {}, lambda: None), parts())]
 
     found = asyncio.run(pass_on())
     service.log.close()
     assert (found == content) == whole
     assert whole or b"cut" in found[-1]
-
-
-def test_only_plain_headers_are_passed_on() -> None:
-    response = httpx.Response(200, headers=[(b"retry-after", b"7"), (b"x-request-id", "r→q".encode())])
-    assert ChatAnswer(200, "", b"", response).headers == {"retry-after": "7"}
 
 
 def test_a_client_that_leaves_frees_the_upstream(

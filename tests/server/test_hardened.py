@@ -23,10 +23,12 @@ from tests.server.helpers import CHAT, EXPERTS, JSON, PROMPTS, FakeUpstream, ask
 
 from l2d.logs.decision import Decision, session_digest
 from l2d.router.router import Router
-from l2d.server import boundary, gateway, protocol, service
+from l2d.server import boundary, calls, gateway, protocol, service, streams
 from l2d.server.bodies import OneOrMany, PreviewBody, ReloadBody, RouteBody
-from l2d.server.gateway import LINE_END, Gateway, Lines
+from l2d.server.calls import Chat, ChatAnswer
+from l2d.server.gateway import Exchange, Gateway
 from l2d.server.service import RouterService
+from l2d.server.streams import LINE_END, EventStream
 from l2d.server.upstreams import Upstream
 
 TEXT = {"text": "a"}
@@ -150,9 +152,19 @@ def test_a_body_makes_few_mistakes(kind: Any, body: Any) -> None:
 
 @given(st.lists(st.lists(st.sampled_from([b"ab", b"\n", b"\r\n", b"\r", b"c", b""]), max_size=4).map(b"".join)))
 def test_lines_against_a_slow_reference(pieces: list[bytes]) -> None:
-    lines = Lines()
-    found = [line for piece in pieces for line in lines.added(piece)] + [lines.rest]
-    assert [line for line in found if line] == [line for line in LINE_END.split(b"".join(pieces)) if line]
+    lines: list[bytes] = []
+
+    def noted(line: bytes) -> tuple[None, set[str]]:
+        lines.append(line)
+        return None, set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "read_line", noted)
+        stream = EventStream()
+        for piece in pieces:
+            stream.add(piece)
+        stream.is_whole()
+    assert [line for line in lines if line] == [line for line in LINE_END.split(b"".join(pieces)) if line]
 
 
 def passed_on(run: Untrained, log: Path, parts: list[bytes], began: float = 0.0) -> list[bytes]:
@@ -163,9 +175,10 @@ def passed_on(run: Untrained, log: Path, parts: list[bytes], began: float = 0.0)
             yield part
 
     async def pass_on() -> list[bytes]:
-        own, decision = Gateway(found), Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
-        watched = own.watched(stream(), httpx.Response(200), decision, "a", time.perf_counter() - began, 1)
-        return [part async for part in watched]
+        decision = Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
+        way = Exchange(Gateway(found), decision, Chat({}, b"{}"), "a")
+        way.began -= began
+        return [part async for part in way.watched(ChatAnswer(200, "", b"", {}, lambda: None), stream())]
 
     try:
         return asyncio.run(pass_on())
@@ -185,7 +198,7 @@ def test_streams_have_limits(run: Untrained, log: Path, monkeypatch: pytest.Monk
     whole = [b"data: a\n", b"data: [DONE]\n"]
     assert passed_on(run, log, whole) == whole
     assert b"cut" in passed_on(run, log, whole, began=1e6)[-1]
-    monkeypatch.setattr(gateway, "LARGEST_ANSWER", 10)
+    monkeypatch.setattr(calls, "LARGEST_ANSWER", 10)
     assert b"cut" in passed_on(run, log, whole)[-1]
 
 

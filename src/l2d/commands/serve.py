@@ -178,8 +178,8 @@ def main(arguments: Sequence[str]) -> None:
     with answering("stopped"):
         options = serve_options(arguments)
         with from_extra("serve", "l2d serve"):
+            import aiohttp  # noqa: F401
             import fastapi  # noqa: F401
-            import httpx  # noqa: F401
             import prometheus_client  # noqa: F401
             import uvicorn
         if options.workers == 1:

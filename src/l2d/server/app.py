@@ -11,7 +11,6 @@ from urllib.parse import quote
 from fastapi import FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import TypeAdapter, ValidationError
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
@@ -19,12 +18,13 @@ from l2d.logs.outcome_log import ReportedOutcome
 from l2d.server.answers import take_answer
 from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
+from l2d.server.calls import Chat
 from l2d.server.course import comparable
-from l2d.server.following import follow_plan
-from l2d.server.gateway import Gateway, json_object, unless_left
+from l2d.server.gateway import Exchange, Gateway, unless_left
 from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
+from l2d.server.streams import json_object
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.version import own_version
 
@@ -36,11 +36,8 @@ def make_app(service: RouterService) -> Boundary:
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
-            try:
-                yield
-            finally:
-                await gateway.client.aclose()
+        async with service.running(), gateway.running():
+            yield
 
     app = FastAPI(title="l2d", version=own_version(), docs_url=None, redoc_url=None, lifespan=running)
     add_answers_to_mistakes(app, service)
@@ -100,25 +97,23 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         x_l2d_reroute: Annotated[bool, Header()] = False,
         x_l2d_features: Annotated[str, Header(max_length=65_536)] = "{}",
     ) -> Response:
-        body = read_chat(await request.body())
-        model = body["model"]
+        chat = read_chat(await request.body())
+        model = chat.body["model"]
         if not gateway.upstreams:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
         if model == ROUTED:
-            features, alone = read_features(body.get("metadata"), x_l2d_features), not comparable(body)
+            features, alone = read_features(chat.body.get("metadata"), x_l2d_features), not comparable(chat.body)
             held = (x_l2d_session, x_l2d_reroute)
-            decision = await service.decide_chat(body["messages"], features, *held, alone)
+            decision = await service.decide_chat(chat.body["messages"], features, *held, alone)
         elif model in gateway.upstreams:
             decision = await service.log_asked(model, x_l2d_session)
         else:
             raise no_such_model(model, service)
-        work = gateway.answer(decision, body) if decision.course is None else follow_plan(gateway, decision, body)
-        answer = await unless_left(request.receive, work)
-        headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed, answer.asked)}
+        way = Exchange(gateway, decision, chat)
+        answer = await unless_left(request.receive, way.answer())
+        headers = {**answer.headers, **decision_headers(decision, way.expert, way.failed, way.asked)}
         if isinstance(answer.content, bytes):
-            noted = (decision, answer.expert, answer.usage, answer.seconds, answer.status)
-            finish = BackgroundTask(gateway.finish, *noted) if decision.course is None else None
-            return Response(answer.content, answer.status, headers, answer.content_type, finish)
+            return Response(answer.content, answer.status, headers, answer.content_type)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
 
 
@@ -130,7 +125,7 @@ def about_model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "l2d"}
 
 
-def read_chat(content: bytes) -> dict[str, Any]:
+def read_chat(content: bytes) -> Chat:
     """The body is passed on as it is, so only what we read is checked."""
     body = json_object(content)
     if body is None:
@@ -138,14 +133,14 @@ def read_chat(content: bytes) -> dict[str, Any]:
     if not isinstance(body.get("model"), str):
         raise L2DError("model: must be a string")
     try:
-        json.dumps(body, allow_nan=False)
+        rest = json.dumps({name: value for name, value in body.items() if name != "model"}, allow_nan=False)
     except (ValueError, RecursionError):
         raise HTTPException(400, "the body has NaN or infinity, or is nested too deep") from None
     try:
         MESSAGES.validate_python(body.get("messages"))
     except ValidationError as errors:
         raise L2DError(first_problem(errors.errors(include_url=False), ("messages",))) from None
-    return body
+    return Chat(body, rest.encode())
 
 
 def read_features(metadata: Any, header: str) -> dict[str, Any]:

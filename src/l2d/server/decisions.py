@@ -1,7 +1,6 @@
 """Decisions for many clients: concurrent requests share a forward pass, a policy draws the expert, drift is watched."""
 
 import asyncio
-import contextlib
 import math
 import random
 import time
@@ -21,7 +20,8 @@ from l2d.utils.errors import L2DError
 
 GATHER = 0.1  # of the last pass's time, to wait for others if it had several
 LONGEST_WAIT = 0.01  # seconds
-QUICK = 0.005  # seconds of the last pass; then a request that is alone does without a thread, which would take longer to wake
+QUICK = 0.005  # seconds of the last pass; then the next does without a thread, which would take longer to wake
+MOST_QUICK = 64  # queries in such a pass
 MOST_QUERIES = 64  # in one pass
 MOST_WAITING = 1024  # requests; more are refused
 WINDOW = 1000  # inputs whose distance counts
@@ -72,69 +72,68 @@ def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]
 
 
 class Batcher:
-    """Gathers concurrent requests into one forward pass in a thread of its own. A request that is alone never waits for others, and
-    if it is quick it does without the thread. most: queries in one pass. observe: is told how many there were."""
+    """Gathers concurrent requests into one forward pass. Quick ones are decided at once; others in a thread, while more gather.
+    most: queries in one pass. observe: is told how many there were."""
 
     def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
         self.most, self.observe = most, observe
-        self._waiting: asyncio.Queue[tuple[Asked, asyncio.Future[AnsweredTogether]]] = asyncio.Queue()
+        self._waiting: deque[tuple[Asked, asyncio.Future[AnsweredTogether]]] = deque()
         self._pool = ThreadPoolExecutor(1, "decisions")
-        self._task: asyncio.Task[None] | None = None
+        self._busy = self._several = False
         self._seconds = math.inf  # of the last pass
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._serve())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+    def stop(self) -> None:
         self._pool.shutdown()
 
     async def ask(self, router: Router, queries: Sequence[Any]) -> AnsweredTogether:
         """Raises L2DError for queries that the router cannot read, and Overloaded."""
-        if self._waiting.qsize() >= MOST_WAITING:
+        if len(self._waiting) >= MOST_WAITING:
             raise Overloaded
-        answer: asyncio.Future[AnsweredTogether] = asyncio.get_running_loop().create_future()
-        self._waiting.put_nowait(((router, queries), answer))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[AnsweredTogether] = loop.create_future()
+        self._waiting.append(((router, queries), answer))
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._begin)  # after the other requests that are there already
         return await answer
 
-    async def _serve(self) -> None:
-        several = False
-        while True:
-            batch = [await self._waiting.get()]
-            if several and self.most > 1:
-                await asyncio.sleep(min(GATHER * self._seconds, LONGEST_WAIT))
-            while not self._waiting.empty() and sum(len(queries) for (_, queries), _ in batch) < self.most:
-                batch.append(self._waiting.get_nowait())
-            several = len(batch) > 1
-            self.observe(sum(len(queries) for (_, queries), _ in batch))
-            await self._answer(batch)
-            await asyncio.sleep(0)  # let the answers out
+    def _begin(self) -> None:
+        batch = [self._waiting.popleft()]
+        number = len(batch[0][0][1])
+        while self._waiting and number < self.most:
+            batch.append(self._waiting.popleft())
+            number += len(batch[-1][0][1])
+        self._several = len(batch) > 1
+        self.observe(number)
+        asked, answers = zip(*batch, strict=True)
+        loop = asyncio.get_running_loop()
+        if self._seconds < QUICK and number <= MOST_QUICK:
+            self._end(answers, self._decide(asked))
+        else:
+            passing = loop.run_in_executor(self._pool, self._decide, asked)
+            passing.add_done_callback(lambda done: self._end(answers, done.result()))
 
-    async def _answer(self, batch: Sequence[tuple[Asked, "asyncio.Future[AnsweredTogether]"]]) -> None:
-        asked = [one for one, _ in batch]
-        try:
-            if self._seconds < QUICK and len(batch) == len(asked[0][1]) == 1:
-                found: Sequence[Any] = self._decide(asked)
-            else:
-                found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
-        except Exception as error:  # a bug: the requests end with it, the server goes on
-            found = [error] * len(batch)
-        for (_, answer), result in zip(batch, found, strict=True):
+    def _end(self, answers: Sequence[asyncio.Future[AnsweredTogether]], found: Sequence[Any]) -> None:
+        for answer, result in zip(answers, found, strict=True):
             if answer.done():  # the client has gone
                 continue
             if isinstance(result, Exception):
                 answer.set_exception(result)
             else:
                 answer.set_result(result)
+        self._busy = bool(self._waiting)
+        if self._busy:  # those that were answered together ask again together
+            wait = min(GATHER * self._seconds, LONGEST_WAIT) if self._several and self.most > 1 else 0.0
+            asyncio.get_running_loop().call_later(wait, self._begin)
 
-    def _decide(self, asked: Sequence[Asked]) -> Sequence[AnsweredTogether | L2DError]:
+    def _decide(self, asked: Sequence[Asked]) -> Sequence[AnsweredTogether | Exception]:
         begun = time.thread_time()  # not the time of day: others may use the processor
-        found = decide_together(asked)
-        self._seconds = time.thread_time() - begun
-        return found
+        try:
+            return decide_together(asked)
+        except Exception as error:  # a bug: the requests end with it, the server goes on
+            return [error] * len(asked)
+        finally:
+            self._seconds = time.thread_time() - begun
 
 
 def draw_expert(

@@ -81,14 +81,13 @@ class RouterService:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        self.batcher.start()
         await self.try_to_follow()  # a worker that replaces another one begins with the run that the others serve
         following = asyncio.create_task(self.keep_following())
         try:
             yield
         finally:
             following.cancel()
-            await self.batcher.stop()
+            await asyncio.to_thread(self.batcher.stop)
             await asyncio.to_thread(self.log.close)  # here: after SIGTERM uvicorn does not come back
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:

@@ -30,6 +30,10 @@ class Upstream:
     output_price: NonNegative | None = None
 
     @property
+    def url(self) -> str:
+        return f"{self.base_url.rstrip('/')}/chat/completions"
+
+    @property
     def headers(self) -> dict[str, str]:
         """The headers of a request to it. identity: the answer is passed on as it is."""
         key = {} if self.key_variable is None else {"authorization": f"Bearer {os.environ[self.key_variable]}"}
