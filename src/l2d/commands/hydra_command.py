@@ -100,9 +100,7 @@ class HydraJob:
         folder, number = Path(hydra.sweep.dir), hydra.job.num
         started = mark_started(folder, number)
         try:
-            result = self.job(cfg)
-            interrupts.raise_dropped()
-            return result
+            return self.job(cfg)
         except Busy:
             started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
@@ -135,7 +133,6 @@ def run_hydra_command(
     from l2d.config.hydra_adapter import run_job
 
     register_resolvers()
-    interrupts.remember()
     own = str(Path.cwd()) if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments) else None
     if own is not None:
         look_in(own)

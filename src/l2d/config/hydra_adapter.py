@@ -2,9 +2,8 @@
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from itertools import product
@@ -13,17 +12,14 @@ from typing import Any, NoReturn
 
 from hydra import version
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from l2d.utils.errors import L2DError, ParameterError, unknown
+from l2d.utils.errors import L2DError
 
 VERSION_BASE = "1.3"
 
@@ -45,9 +41,9 @@ def run_job(
     options.multirun = (options.multirun or multirun) and not asks_hydra
     if options.config_dir is not None:
         _refuse_known_names(Path(conf), Path(options.config_dir))
-    _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
-    own_mode = options.config_dir or options.config_path or any("hydra.mode" in text for text in options.overrides)
-    with _full_errors(), _naming_options(Path(conf)), nullcontext() if own_mode else _mode_by_flags():
+    if not (options.multirun or asks_hydra):
+        _refuse_sweeps(options.overrides)
+    with _full_errors():
         _run_hydra(options, parser, job, conf, config_name)
 
 
@@ -59,55 +55,22 @@ def _refuse_known_names(conf: Path, own: Path) -> None:
             raise L2DError(f"{file}: {group}={name} is l2d's own; give the file and its `name` another name")
 
 
-@contextmanager
-def _naming_options(conf: Path) -> Iterator[None]:
-    """For an unknown key, name the options of its group that have it."""
-    try:
-        yield
-    except HydraException as error:
-        key = getattr(error.__cause__, "full_key", None) or ""
-        group, _, name = key.partition(".")
-        begins = re.compile(rf"^{re.escape(name)}:", re.MULTILINE)
-        files = sorted((conf / group).glob("*.yaml"))
-        options = [f"{group}={file.stem}" for file in files if name and begins.search(file.read_text(encoding="utf-8"))]
-        if options:
-            raise ParameterError(key, f"unknown key here; it is a key of {', '.join(options)}") from error
-        raise
-
-
-def _refuse_choices(conf: Path, overrides: Sequence[str], *, sweeping: bool) -> None:
-    """Refuse setup=3, where Hydra's message does not name the key, and setup=I,II without -m, where it offers three ways out."""
+def _refuse_sweeps(overrides: Sequence[str]) -> None:
+    """Refuse setup=I,II without -m; Hydra would offer three ways out."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.is_sweep_override() and not sweeping:
+        if override.is_sweep_override():
             raise L2DError(f"{override.input_line}: several values are a sweep; put -m before them")
-        group, value = override.key_or_group, override.value()
-        for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
-            if isinstance(choice, int | float) and (conf / group).is_dir():
-                known = sorted(file.stem for file in (conf / group).glob("*.yaml"))
-                raise ParameterError(group, unknown("choice", str(choice), known), choice)
 
 
 @contextmanager
 def _full_errors() -> Iterator[None]:
     """Hydra prints exceptions and exits unless HYDRA_FULL_ERROR=1."""
-    before = {key: os.environ[key] for key in ("HYDRA_FULL_ERROR",) if key in os.environ}
+    before = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         yield
     finally:
-        del os.environ["HYDRA_FULL_ERROR"]
-        os.environ |= before
-
-
-@contextmanager
-def _mode_by_flags() -> Iterator[None]:
-    """Hydra would compose the whole config once more, only to see whether it sets hydra.mode; conf/ leaves that to -m."""
-    composed = Hydra.get_mode
-    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Hydra.get_mode = composed  # type: ignore[method-assign]
+        os.environ["HYDRA_FULL_ERROR"] = before
 
 
 def _refuse(message: str) -> NoReturn:

@@ -4,7 +4,6 @@ import gc
 
 import torch
 
-from l2d.utils import interrupts
 from l2d.utils.errors import ParameterError
 
 # In the messages of CPU, MPS, cuBLAS and cuDNN, which raise a plain RuntimeError.
@@ -33,7 +32,6 @@ def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
 
 def free_memory() -> None:
     """Trainer, network and data refer to each other, so their memory is freed only when Python collects such cycles."""
-    with interrupts.deferred():
-        gc.collect()
+    gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -44,21 +44,13 @@ class Agreement:
         elif rule != "exact" and not (self.name == "json" and self.value) and not self.is_own:
             raise ParameterError("agree", unknown("rule", rule, RULES), rule)
 
-    def kinds(self, answers: Sequence[Sequence[Any]], rows: Sequence[int] | None = None) -> np.ndarray:
+    def kinds(self, answers: Sequence[Sequence[Any]]) -> np.ndarray:
         """int64 [n, p]: for each answer the place of the first one in its row that it agrees with, its own if there is none, or −1
-        without an answer. rows: their numbers in messages; from 1 by default."""
+        without an answer."""
         keys, agree = self._keys([[as_text(answer) for answer in row] for row in answers])
-        found = np.full((len(keys), len(keys[0]) if keys else 0), -1)
-        for i, row in enumerate(keys):
-            try:
-                found[i] = numbered(row, agree)
-            except Exception as error:
-                if not self.is_own:
-                    raise
-                told = " ".join(f"{type(error).__name__}: {error}".split())
-                place = i + 1 if rows is None else rows[i]
-                raise ParameterError("agree", f"fails on row {place}: {told}", self.rule) from error
-        return found
+        return np.array([numbered(row, agree) for row in keys], dtype=np.int64).reshape(
+            len(keys), len(keys[0]) if keys else 0
+        )
 
     def _keys(self, texts: list[list[str | None]]) -> tuple[list[list[Key]], Agree | None]:
         """What is compared, and how; None: equal keys agree."""
@@ -169,7 +161,7 @@ class Said:
         some = (answers != None).any(axis=0)  # noqa: E711 (of each cell)
         return [k for k, any_at_all in enumerate(some.tolist()) if some.any() and not any_at_all]
 
-    def replies(self, asked: np.ndarray, agreement: Agreement, rows: Sequence[int] | None = None) -> Replies:
+    def replies(self, asked: np.ndarray, agreement: Agreement) -> Replies:
         """asked: bool [n, p]. An answer has the length of its text, if no other is known."""
         import torch
 
@@ -179,7 +171,7 @@ class Said:
         if self.answers is not None:
             answers = self.answers.copy()
             answers[~asked] = None
-            kinds = agreement.kinds(answers.tolist(), rows)
+            kinds = agreement.kinds(answers.tolist())
             own = [[len(answer or "") for answer in row] for row in answers]
             length = np.where(np.isnan(length), own, length)
         signals = np.where(asked[..., None], np.stack([np.log1p(length), self.confidence], axis=-1), np.nan)

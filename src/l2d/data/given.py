@@ -69,16 +69,11 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
     if is_texts(X):
         return text_inputs(list(X), reader(embed)), Seen(text="text"), groups_of_equal_texts(list(X))
     array = as_array(X)
-    if array.ndim in (3, 4):
-        images = array[..., None] if array.ndim == 3 else array
-        if images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-            found = f"{array.dtype} {list(array.shape)}"
-            raise ParameterError("X", f"images must be uint8 [n, height, width, 1 or 3], not {found}")
-        return torch.from_numpy(np.ascontiguousarray(images)), Seen(), None
-    if array.ndim != 2:
-        kinds = "[n, features], images [n, height, width, channels] or a list of texts"
-        raise ParameterError("X", f"must be {kinds}, not {list(array.shape)}")
-    return array_inputs(array, array.shape[1:], ()), Seen(), None
+    images = array[..., None] if array.ndim == 3 else array
+    if array.ndim == 2 or (images.ndim == 4 and images.dtype == np.uint8 and images.shape[-1] in (1, 3)):
+        return array_inputs(images, images.shape[1:], ()), Seen(), None
+    kinds = "[n, features], images uint8 [n, height, width, 1 or 3] or a list of texts"
+    raise ParameterError("X", f"must be {kinds}, not {array.dtype} {list(array.shape)}")
 
 
 def frame_inputs(frame: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
@@ -120,12 +115,10 @@ def read_amounts(
 ) -> Tensor:
     """float64, finite and, unless `signed`, not negative. gaps: NaN is allowed, for what is not known."""
     array = as_array(values)
-    if array.dtype.kind not in "biuf":
-        raise ParameterError(name, f"must be numbers, not {array.dtype}")
-    if shape is None and array.ndim != 2:
-        raise ParameterError(name, f"must be [n, experts], not {list(array.shape)}")
-    if shape is not None and array.shape not in (shape, shape[1:]):
-        raise ParameterError(name, f"must be {list(shape)} or {list(shape[1:])}, not {list(array.shape)}")
+    wanted = "[n, experts]" if shape is None else f"{list(shape)} or {list(shape[1:])}"
+    fits = array.ndim == 2 if shape is None else array.shape in (shape, shape[1:])
+    if array.dtype.kind not in "biuf" or not fits:
+        raise ParameterError(name, f"must be numbers {wanted}, not {array.dtype} {list(array.shape)}")
     found = array.astype(np.float64)
     wrong = np.argwhere(~(np.isfinite(found) & ((found >= 0) | signed) | (np.isnan(found) & gaps)))
     if len(wrong):
@@ -207,28 +200,19 @@ def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:
     return torch.from_numpy(numbers.astype(np.int64)), len(classes)
 
 
-def rows_with_outcomes(answers: Answers) -> Tensor:
-    """Those on which some expert was asked; says how many others there are, as a table does."""
-    asked = ~answers.errors.isnan().all(dim=1)
-    if not asked.any():
-        raise ParameterError("costs, errors", "no row has an outcome of any expert")
-    if left_out := int((~asked).sum()):
-        print(f"left out {counted(left_out, 'row')} without {NO_OUTCOME}", file=sys.stderr)
-    return asked.nonzero().flatten()
-
-
 def make_arrays(
     inputs: Tensor, seen: Seen, groups: Tensor | None, names: tuple[str, ...], answers: Answers, labels: Any
 ) -> Arrays:
-    """All rows with an outcome are training rows; there are no test rows."""
-    n = len(inputs)
-    if len(answers.errors) != n:
-        raise ParameterError("costs, errors", f"{len(answers.errors):,} rows, but X has {n:,}")
+    """All rows with an outcome are training rows, and a line counts the others; there are no test rows."""
+    n, asked = len(inputs), ~answers.errors.isnan().all(dim=1)
+    if len(asked) != n or not asked.any():
+        problem = f"{len(asked):,} rows, {int(asked.sum()):,} of them with an outcome; X has {n:,}"
+        raise ParameterError("costs, errors", problem)
     classes, num_classes = read_labels(labels, n)
-    rows = rows_with_outcomes(answers)
-    if len(rows) < n:
-        inputs, groups, answers = inputs[rows], None if groups is None else groups[rows], answers[rows]
-        classes, num_classes = read_labels(None if labels is None else as_array(labels)[rows.numpy()], len(rows))
+    if not asked.all():
+        print(f"left out {counted(n - int(asked.sum()), 'row')} without {NO_OUTCOME}", file=sys.stderr)
+        inputs, groups, answers = inputs[asked], None if groups is None else groups[asked], answers[asked]
+        classes, num_classes = read_labels(None if labels is None else as_array(labels)[asked.numpy()], len(inputs))
         answers, problem = with_kept_propensities(answers, others=False, each_asked=False)
         if problem:
             print(problem, file=sys.stderr)

@@ -4,7 +4,6 @@ import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from l2d.utils.text import listed
 
 KINDS = (".csv", ".parquet", ".jsonl")
 EPOCH_MS = 1e11  # larger numbers beside times are milliseconds since 1970
-COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
+COUNTED = "(rows count from 1, without a header)"
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,8 @@ class Sheet:
         """These columns, the rows of the sheets one after another."""
         import pyarrow as pa
 
-        return replace(
-            self,
-            columns={name: pa.concat_arrays([c for s in sheets for c in s.columns[name].chunks]) for name in names},
-        )
+        parts = {name: [part for sheet in sheets for part in sheet.columns[name].chunks] for name in names}
+        return replace(self, columns={name: pa.concat_arrays(chunks) for name, chunks in parts.items()})
 
     @property
     def names(self) -> list[str]:
@@ -63,11 +60,6 @@ class Sheet:
     def in_file(self, column: str) -> str:
         """The file's own name of a column."""
         return self.written.get(column, column)
-
-    @property
-    def column(self) -> str:
-        """The word for a column in messages: lines of JSON have keys."""
-        return "key" if self.path.suffix.lower() == ".jsonl" else "column"
 
     def note(self, text: str) -> None:
         print(f"{self.path}: {text}", file=sys.stderr)
@@ -78,7 +70,7 @@ class Sheet:
             names = list(dict.fromkeys(map(self.in_file, self.names)))
             close = difflib.get_close_matches(column, names, n=1, cutoff=0.75)  # kind is not id
             hint = f"did you mean {close[0]}?" if close else f"there are {listed(names)}"
-            raise ParameterError(parameter, f"no such {self.column} in {self.path}; {hint}", column)
+            raise ParameterError(parameter, f"no such column in {self.path}; {hint}", column)
 
     def without_nothing(self, columns: Sequence[str]) -> "Sheet":
         """Empty cells for n/a and the like in these columns, which are of numbers."""
@@ -170,7 +162,7 @@ class Sheet:
 
     def fault(self, column: str, what: str, where: str = "") -> None:
         """Raise a fault of a column, or keep it for later; one of each kind."""
-        text = f"{self.column} {self.in_file(column)}: {what}{where}"
+        text = f"column {self.in_file(column)}: {what}{where}"
         if self.faults is None:
             raise L2DError(f"{self.path}: {text}")
         self.faults.setdefault((self.in_file(column), what), text)
@@ -182,19 +174,16 @@ class Sheet:
         found = np.flatnonzero(bad)
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
         cell = self.columns[column][int(found[0])].as_py()
-        first = "" if cell is None else cell.isoformat() if isinstance(cell, date) else str(cell)
+        first = "" if cell is None else str(cell)
         shown = f", the first is {first[:40]!r}" if first.strip() else ""
-        counted = COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
-        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {counted}"
-        self.fault(column, what, f" {where}")
+        self.fault(column, what, f" in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {COUNTED}")
 
 
 def faulty(path: Path, faults: Sequence[str]) -> L2DError:
     """All faults in one line, which says once how rows are counted."""
-    counted = COUNTED.get(path.suffix.lower(), "(row 1 is the first)")
     texts = [text.removeprefix(f"{path}: ") for text in faults]
-    several = "; ".join(f"{number}. {text.replace(f' {counted}', '')}" for number, text in enumerate(texts, start=1))
-    return L2DError(f"{path}: {texts[0] if len(texts) == 1 else f'{len(texts)} faults: {several} {counted}'}")
+    several = "; ".join(f"{number}. {text.replace(f' {COUNTED}', '')}" for number, text in enumerate(texts, start=1))
+    return L2DError(f"{path}: {texts[0] if len(texts) == 1 else f'{len(texts)} faults: {several} {COUNTED}'}")
 
 
 def file_problem(path: Path) -> str | None:
@@ -221,7 +210,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     table = read_table(path, texts)
     release_unused()  # reading took more than twice the file's size
     if not table.num_rows:
-        raise L2DError(f"{path}: no rows{' below the header' if path.suffix.lower() == '.csv' else ''}")
+        raise L2DError(f"{path}: no rows")
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
         if not name.startswith("__index_level_"):  # written by pandas, like dictionaries

@@ -71,14 +71,12 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     content = path.read_bytes()
     _decoded(path, content)
     mark = mark_of(path)
-    table = arrow_csv.read_csv(
-        pa.BufferReader(content),
-        # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
-        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
-        parse_options=arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True),
-        # n/a and the like are no nulls: a message should show them.
-        convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""]),
-    )
+    # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1))
+    parse = arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+    # n/a and the like are no nulls: a message should show them.
+    convert = arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""])
+    table = arrow_csv.read_csv(pa.BufferReader(content), read, parse, convert)
     for place, name in enumerate(table.column_names if mark == ";" else ()):
         with suppress(pa.ArrowException):  # no column of numbers, or one already
             if name not in texts:  # 0,5: a comma stands in numbers
@@ -114,12 +112,12 @@ def _mixed_lines(path: Path) -> Any:
         if not line.strip():
             continue
         try:
-            rows.append(json.loads(line, object_pairs_hook=_json_object))
+            row = json.loads(line, object_pairs_hook=_json_object)
         except ValueError as error:
-            problem = f"is not JSON ({getattr(error, 'msg', error)}); write one object per line"
-            raise L2DError(f"{path}: line {number} {problem}") from None
-        if not isinstance(rows[-1], dict):
+            raise L2DError(f"{path}: line {number} is not JSON ({getattr(error, 'msg', error)})") from None
+        if not isinstance(row, dict):
             raise L2DError(f'{path}: line {number} is not an object, such as {{"id": 1}}')
+        rows.append(row)
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: _json_cells([row.get(name) for row in rows]) for name in names})
 

@@ -4,8 +4,6 @@ import atexit
 import gc
 import sys
 
-from l2d.utils import interrupts
-
 # Packages that torchmetrics looks for. Its metrics for images, audio and text need them; l2d uses none of those.
 UNUSED = ("transformers", "scipy", "torchvision", "matplotlib")
 
@@ -32,8 +30,7 @@ def freeze_what_lives() -> None:
     """Exempt the objects of imports and of the compiler from garbage collection: it runs before every run of a sweep, and these
     objects live as long as the process. Only for l2d's own commands: nothing that exists now is looked at again."""
     if gc.isenabled():  # not the first time, when import_quickly has switched it off: imports leave hardly any garbage
-        with interrupts.deferred():
-            gc.collect()
+        gc.collect()
     gc.freeze()
     gc.enable()
     atexit.unregister(gc.unfreeze)

@@ -70,34 +70,11 @@ RhoRule.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan
 
 Rho = Annotated[float | Sequence[float] | Mapping[str, Any], ByForm(Positive, list[Positive], RhoRule)]
 
-# Plain sentences for pydantic's types of error; all others keep pydantic's message.
+# Instead of pydantic's own words.
 SENTENCES = {
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be greater than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "multiple_of": "must be a multiple of {multiple_of}",
-    "finite_number": "must be a finite number",
-    "float_type": "must be a number",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "bool_type": "must be true or false",
-    "string_type": "must be a string",
-    "list_type": "must be a list",
-    "sequence_str": "must be a list",
-    "is_instance_of": "must be a list or a mapping",
-    "dict_type": "must be a mapping",
-    "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
-    "literal_error": "must be {expected}",
     "missing": "is missing",
     "extra_forbidden": "unknown key",
-    "too_short": "must have at least {min_length} entries",
-    "too_long": "must have at most {max_length} entries",
-    "string_too_short": "must have {min_length} or more characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "must match {pattern}",
-    "bool_parsing": "must be true or false",
-    "model_attributes_type": "must be a JSON object",
+    "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
 }
 
 PLAIN = ("float", "int", "str", "bool", "none")
@@ -129,12 +106,9 @@ class Problem(NamedTuple):
 def clearest_problem(errors: Sequence[Any]) -> Problem:
     """The most telling one of a ValidationError's errors, in plain words."""
     found = max(errors, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
-    sentence, bounds = SENTENCES.get(found["type"]), found.get("ctx", {})
-    # 0.0 is printed as 0.
-    bounds = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()}
     return Problem(
         path=tuple(part for part in found["loc"] if not _is_branch(part)),
-        sentence=sentence.format(**bounds) if sentence else found["msg"],
+        sentence=SENTENCES.get(found["type"], found["msg"].replace("Input should be", "must be")),
         kind=found["type"],
         value=NO_VALUE if found["type"] in ("missing", "extra_forbidden") else found["input"],
     )

@@ -122,14 +122,7 @@ def test_answers_of_some_experts(tmp_path: Path) -> None:
     assert "answer_b" in refused(tmp_path, {name: cells for name, cells in SAID.items() if name != "answer_b"})
 
 
-def test_a_rule_that_fails_names_the_files_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 1 was left out, since nobody was asked."""
-    (tmp_path / "failing_rule.py").write_text("def same(one, two): raise ValueError('no')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    cells = {**SAID, "correct_a": ["", *GOOD["correct_a"][1:]], "correct_b": ["", *GOOD["correct_b"][1:]]}
-    assert "agree=failing_rule.same: fails on row 2: ValueError: no" in refused(
-        tmp_path, cells, agree="failing_rule.same"
-    )
+def test_a_rule_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^agree=exat: "):
         load(write(tmp_path, SAID), agree="exat")
 

@@ -37,9 +37,7 @@ def harness_outcomes(
     for model, file in files:
         samples = models.setdefault(model, {})
         for where, row in _rows_of_filter(file, filter):
-            if "doc_id" not in row:
-                raise L2DError(f"{where}: no doc_id; is it a samples_*.jsonl of lm-evaluation-harness?")
-            key = f"{_task(file)}/{row['doc_id']}" if several_tasks else str(row["doc_id"])
+            key = f"{_task(file)}/{row.get('doc_id')}" if several_tasks else str(row.get("doc_id"))
             if key in samples:
                 raise L2DError(f"{where}: a second row of {model} with id {key}; name models with NAME=FILE")
             samples[key] = _sample(row, _task(file), metric, where)
@@ -51,12 +49,10 @@ def harness_outcomes(
 def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str, Any]]]:
     """Pairs: file and line, for messages; the line's object."""
     whole = json_lines(file)
-    rows = [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
-    if not rows:
-        raise L2DError(f"{file}: no rows{'' if filter is None else f' of filter {filter}'}")
-    if len(filters := sorted({str(row.get("filter")) for _, row in rows})) > 1:
-        raise ParameterError("filter", f"missing; {file} has rows of several filters, choose one of {listed(filters)}")
-    return rows
+    filters = sorted({str(row.get("filter")) for _, row in whole})
+    if filter not in filters and (filter is not None or len(filters) != 1):
+        raise ParameterError("filter", f"choose one of those in {file}: {listed(filters) or 'it has no rows'}", filter)
+    return [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
 
 
 def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> HarnessSample:
@@ -65,8 +61,10 @@ def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> H
         prompt = arguments["gen_args_0"]["arg_0"] if isinstance(arguments, dict) else arguments[0][0]  # type: ignore[index]
     except (LookupError, TypeError):
         prompt = None
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise L2DError(f"{where}: no prompt in arguments")
+    if "doc_id" not in row or not isinstance(prompt, str) or not prompt.strip():
+        raise L2DError(
+            f"{where}: no doc_id, or no prompt in arguments; is it a samples_*.jsonl of lm-evaluation-harness?"
+        )
     # Keys in the documents of MMLU and of MMLU-Pro.
     named = [doc.get(key) for key in ("subject", "category")] if isinstance(doc, dict) else []
     subject = next((name for name in (*named, task) if isinstance(name, str) and name.strip()), None)

@@ -34,7 +34,7 @@ REPLY = {"answer": ANSWER, "confidence": CONFIDENCE, "length": LENGTH}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
 AFTER = (
     *(EXPERT, "answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice"),
-    *("price_scale", *MONEY_WORDS, *PREFIXES, *OUTCOMES, *ALSO_CALLED["correct"]),
+    *("price_scale", *MONEY_WORDS, *PREFIXES, *OUTCOMES, *ALSO_CALLED),
 )
 
 
@@ -55,8 +55,7 @@ def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
     the user named as something else."""
     outcome = outcome_column(sheet.names)
     assert outcome is not None
-    for word in ("propensity", *(OUTCOMES if outcome == "cost" else ())):
-        refuse_near(sheet, word)
+    refuse_near(sheet, ["propensity", *(OUTCOMES if outcome == "cost" else ())])
     money = [name for name in money_of_answers(sheet) if name != outcome]
     found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, MONEY[0])}
     reply = {name: prefix for name, prefix in REPLY.items() if name in sheet.names and name not in taken}
@@ -66,14 +65,13 @@ def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
 
 def money_of_answers(sheet: Sheet) -> list[str]:
     """Columns of what an answer cost. Beside an outcome, more than one is refused. So is a column in capitals that would be
-    overlooked: a price, a latency, a propensity, an answer or its confidence."""
+    overlooked: a price, a latency, an answer or its confidence."""
     found, outcome = [name for name in MONEY_WORDS if name in sheet.names], outcome_column(sheet.names)
     priced = any(name != outcome for name in found)
-    words = (*([] if priced else MONEY_WORDS), *PREFIXES, "answer", "confidence")
-    wanted = [word for word in words if word not in sheet.names]
     for name in sheet.names:
-        if (word := name.casefold()) in wanted:
-            raise L2DError(f"{sheet.path}: {sheet.column} {name}: did you mean {word}? If not, rename it")
+        word = name.casefold()
+        if word not in sheet.names and word in (*(() if priced else MONEY_WORDS), "latency", "answer", "confidence"):
+            raise L2DError(f"{sheet.path}: column {name}: did you mean {word}? If not, rename it")
     if len(found) - (outcome == "cost") > 1:
         raise L2DError(f"{sheet.path}: columns {listed(found)}: two prices of an answer; keep one")
     return found
@@ -93,14 +91,11 @@ def widened(
     used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
     names = list(dict.fromkeys(experts))
     for alike in near_names([expert for expert, mine in zip(experts, used, strict=True) if mine]):
-        one = f"dataset.merge=[[{','.join(alike)}]]"
+        told = f"nearly equal names {', '.join(alike)}; if they are one expert: dataset.merge=[[{','.join(alike)}]]"
         if len({*map(same_name, alike)}) < len(alike):
-            what = (
-                f"{' and '.join(sorted(alike, key=names.index))} differ only in capitals or signs (one expert: {one});"
-            )
-            sheet.refuse(EXPERT, what, np.isin(experts, alike))
+            sheet.refuse(EXPERT, told, np.isin(experts, alike))
         else:
-            sheet.note(f"{' and '.join(alike)} count as {len(alike)} experts; if they are one: {one}")
+            sheet.note(told)
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
     sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
@@ -125,7 +120,7 @@ def widened(
 
 
 def merged_names(sheet: Sheet, merge: Sequence[Sequence[str]]) -> list[str]:
-    """The expert of each row, without the space around its name. merge: of the names in each list, the first is meant."""
+    """The expert of each row, without the space around its name. merge: lists of names; the first of each is meant."""
     experts = sheet.words(EXPERT)
     known = {name: names[0] for names in merge for name in names}
     if absent := sorted(set(known) - {*experts, *known.values()}):
@@ -213,15 +208,14 @@ def _of_the_query(
     for name in sheet.names:
         if name in first_of or name == ID:
             found.append(name)
-        elif name not in named and name not in read and name.casefold() in AFTER:
+        elif name in named:
+            differs = _differs(sheet, name, first_filled(sheet, name, query)[query])
+            sheet.refuse(name, "differs although the id is the same", differs & ~missing(sheet.columns[name]))
+            found.append(name)
+        elif name not in read and name.casefold() in AFTER:
             later += [] if name in sheet.written else [name]  # its role is known
-        elif name in named or name not in read:
-            own = first_filled(sheet, name, query) if name in named else first
-            row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, own[query], name in named)
-            if row is not None and name in named:
-                pair = np.isin(np.arange(len(sheet)), [own[query[row]], row])
-                sheet.refuse(name, "differs although the id is the same", pair)
-            (left_out if row is not None and name not in named else found).append(name)
+        elif name not in read:
+            (left_out if _differs(sheet, name, first[query]).any() else found).append(name)
     if left_out:
         sheet.note(f"{listed(left_out)}: differs between answers to one query, so the router does not see it")
     if later:
@@ -235,8 +229,7 @@ def first_filled(sheet: Sheet, column: str, query: np.ndarray) -> np.ndarray:
     return order[np.unique(query[order], return_index=True)[1]]
 
 
-def _first_that_differs(sheet: Sheet, column: str, first: np.ndarray, gaps: bool) -> int | None:
-    """first: the row to compare with each one. gaps: whether empty cells do not differ."""
-    cells = [repr(cell) for cell in sheet.columns[column].to_pylist()]  # as text, NaN is equal to NaN
-    empty = missing(sheet.columns[column]) & gaps
-    return next((row for row, own in enumerate(first.tolist()) if cells[row] != cells[own] and not empty[row]), None)
+def _differs(sheet: Sheet, column: str, first: np.ndarray) -> np.ndarray:
+    """bool [n]. first: the row to compare with each one."""
+    cells = np.array([repr(cell) for cell in sheet.columns[column].to_pylist()])  # as text, NaN is equal to NaN
+    return np.asarray(cells != cells[first])

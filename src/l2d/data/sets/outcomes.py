@@ -22,9 +22,10 @@ LATENCY, PROPENSITY = "latency_", "propensity_"
 SAID = ANSWER, CONFIDENCE, LENGTH = "answer_", "confidence_", "length_"  # of what experts said
 MILLISECONDS = re.compile(r"(^|_)(ms|millis|milliseconds)(_|$)", re.IGNORECASE)
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
-ALSO_CALLED = {"correct": ("is_correct", "was_correct", "label_correct", "correctness")}
+ALSO_CALLED = ("is_correct", "was_correct", "label_correct", "correctness")  # correct
 OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)
 BESIDE = {"prices": MONEY, "latencies": (LATENCY,), "propensities": (PROPENSITY,)}  # parts of Answers
+EASILY_MISSPELT = ("propensity", *(begin.removesuffix("_") for begin in SAID))
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,10 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         raise ParameterError("experts", f"{counted(len(experts), 'expert')}; routing needs at least 2", columns)
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
-        needs = "a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or dataset.experts"
-        log = f"a log the columns expert and {' or '.join(OUTCOMES)}"
-        check = f"l2d check {sheet.path} says what it is"
-        raise L2DError(f"{sheet.path}: {found}; {needs}; {log}; there are {listed(sheet.names)}; {check}")
-    if columns is None:
-        _refuse_misspelt(sheet, experts)
+        needs = "a table has two or more columns correct_NAME, a log the columns expert and correct"
+        check = f"there are {listed(sheet.names)}; l2d check {sheet.path} says what they may be"
+        raise L2DError(f"{sheet.path}: {found}; {needs}; {check}")
+    _refuse_misspelt(sheet, experts, all_of_them=columns is None)
     names = [same_name(expert.name) for expert in experts]
     if twice := [expert.column for expert in experts if names.count(same_name(expert.name)) > 1]:
         problem = "two outcomes of one expert (capitals and spaces in names do not count); keep or rename one"
@@ -69,30 +68,33 @@ def near_names(names: Sequence[str]) -> list[list[str]]:
     return [[name for name, _ in found.most_common()] for found in alike.values() if len(found) > 1]
 
 
-def _refuse_misspelt(sheet: Sheet, experts: list[Expert]) -> None:
-    """An outcome whose name is not quite one would be left out, and with it an expert that has a price; so would propensities."""
-    known = {expert.name for expert in experts}
-    starts = [(name, start) for name in sheet.names for start in OF_AN_EXPERT if name.casefold().startswith(start)]
-    named = {name[len(start) :] for name, start in starts}
-    for name in sorted(named - known):
-        refuse_near(sheet, experts[0].outcome, f"_{name}")
+def _refuse_misspelt(sheet: Sheet, experts: list[Expert], *, all_of_them: bool) -> None:
+    """Refuse nearly right names of what belongs to an expert. If all experts are used, so are outcomes whose name is not quite one:
+    an expert that has a price would be left out."""
+    known, names = {expert.name for expert in experts}, sheet.names
+    named = {name[len(start) :] for name in names for start in OF_AN_EXPERT if name.casefold().startswith(start)}
+    for name in sorted(named - known) if all_of_them else ():
+        refuse_near(sheet, [experts[0].outcome], f"_{name}")
     for name in sorted(known):
-        refuse_near(sheet, "propensity", f"_{name}")
+        refuse_near(sheet, EASILY_MISSPELT, f"_{name}")
+    owned = {f"{begin}{name}" for begin in MONEY for name in known} | {expert.column for expert in experts}
+    for column in (column for column in names if column.startswith(MONEY) and column not in owned):
+        if near := [name for name in known if column.endswith(f"_{name}")]:
+            sheet.fault(column, f"did you mean {MONEY[0]}{near[0]}? Rename it if it is something else")
 
 
-def refuse_near(sheet: Sheet, word: str, end: str = "") -> None:
-    """A column whose name is not quite this word, followed by this end, would be overlooked, and a router might see it. Only the
-    words are compared: with a long name of an expert at the end, all columns would be alike."""
-    others = [name for name in sheet.names if name.endswith(end) and not name.startswith(OF_AN_EXPERT)]
-    close = [name for name in others if _is_near(word, name.removesuffix(end).casefold())]
-    if close and f"{word}{end}" not in sheet.names:
-        hint = f"did you mean {word}{end}? Rename it if it is something else"
-        sheet.fault(close[0], hint)
+def refuse_near(sheet: Sheet, words: Sequence[str], end: str = "") -> None:
+    """Refuse a column whose name is nearly one of these words, followed by this end: it would be overlooked, and a router might see
+    it. Only the words are compared: with a long name of an expert at the end, all columns would be alike."""
+    for name in (name for name in sheet.names if name.endswith(end) and not name.startswith(OF_AN_EXPERT)):
+        for word in (word for word in words if f"{word}{end}" not in sheet.names):
+            if _is_near(word, name.removesuffix(end).casefold()):
+                sheet.fault(name, f"did you mean {word}{end}? Rename it if it is something else")
 
 
 def _is_near(word: str, name: str) -> bool:
     """name: in small letters. A plural may count something. Many words are near one as short as loss: gloss, lossy, los."""
-    if name == word or name in ALSO_CALLED.get(word, ()):
+    if name == word or (word == "correct" and name in ALSO_CALLED):
         return True
     like = difflib.SequenceMatcher(None, name, word).ratio() >= NEAR
     return like and name != f"{word}s" and word != "loss"
@@ -110,13 +112,8 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
 
 
 def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
-    """{expert: its column of prices}, for all experts or for none. Names that are nearly such a column's are refused."""
-    found, names = _columns_beside(sheet, experts, MONEY), [expert.name for expert in experts]
-    taken = {*found.values(), *(expert.column for expert in experts)}
-    for column in (column for column in sheet.names if column.startswith(MONEY) and column not in taken):
-        if near := [name for name in names if column.endswith(f"_{name}")]:
-            sheet.fault(column, f"looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}")
-    return found
+    """{expert: its column of prices}, for all experts or for none."""
+    return _columns_beside(sheet, experts, MONEY)
 
 
 def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ...]) -> dict[str, str]:
@@ -130,7 +127,7 @@ def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ..
             found[name] = own[0]
     absent = [f"{prefixes[0]}{expert.name}" for expert in experts if expert.name not in found]
     if found and absent and prefixes[0] != LATENCY:
-        raise L2DError(f"{sheet.path}: no {sheet.column} {listed(absent)}; give every expert one, or none")
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert one, or none")
     return {} if absent else found
 
 
@@ -156,14 +153,12 @@ def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
 def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> dict[str, np.ndarray]:
     """The parts of Answers, float64 [n, p]. Outcomes are NaN where a cell is empty: the expert was not asked."""
     errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
-    for expert, column in zip(experts, errors.T, strict=True):
-        if np.isnan(column).all():
-            sheet.fault(expert.column, f"{expert.name} has no outcome; leave it out (dataset.experts)")
     found = {"errors": errors, **amounts_beside(sheet, experts)}
-    for expert, values in zip(experts, found["prices"].T if "prices" in found else (), strict="prices" in found):
-        if np.isnan(values).all():
-            column = money_columns(sheet, experts)[expert.name]
-            sheet.fault(column, f"no price of {expert.name}; give some, or leave it out (dataset.experts)")
+    columns = {"errors": [expert.column for expert in experts], "prices": [*money_columns(sheet, experts).values()]}
+    for part in (part for part in columns if part in found):
+        for k, column in enumerate(columns[part]):
+            if np.isnan(found[part][:, k]).all():
+                sheet.fault(column, f"empty; fill in some, or leave {experts[k].name} out (dataset.experts)")
     asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
         del found["propensities"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from l2d.data.agreement import Said, as_text
-from l2d.data.sets.outcomes import ANSWER, CONFIDENCE, LENGTH, OUTCOMES, SAID, Expert, cell_amounts, refuse_near
+from l2d.data.sets.outcomes import ANSWER, CONFIDENCE, LENGTH, OUTCOMES, SAID, Expert, cell_amounts
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
@@ -21,15 +21,12 @@ def reply_columns(names: Sequence[str], experts: Iterable[str]) -> list[str]:
 def read_said(sheet: Sheet, experts: Sequence[Expert], asked: np.ndarray) -> Said | None:
     """asked: bool [n, p]. None if the table says nothing of it. A prediction is an answer too."""
     columns = {expert.name: _answer_column(sheet, expert) for expert in experts}
-    for word in (begin.removesuffix("_") for begin in SAID):
-        for name in columns:
-            refuse_near(sheet, word, f"_{name}")
     numbers = [_numbers(sheet, begin, list(columns)) for begin in (CONFIDENCE, LENGTH)]
     explicit = any(column.startswith(ANSWER) for column in columns.values())
     if not explicit and "" in columns.values():
         return None if all(np.isnan(values).all() for values in numbers) else Said(None, *numbers)
     if absent := [f"{ANSWER}{name}" for name, column in columns.items() if not column]:
-        raise L2DError(f"{sheet.path}: no {sheet.column} {listed(absent)}; give every expert one, or none")
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert one, or none")
     own = reply_columns(sheet.names, columns)
     others = [name for name in sheet.names if name.startswith(ANSWER) and name not in own]
     for name in others if explicit and not sheet.made else ():

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LONGEST_ID = 100
-HASHED: dict[Path, tuple[int, ...]] = {}  # the versions of the files that were hashed last
 
 
 class Table(DatasetBase):
@@ -90,9 +89,7 @@ class Table(DatasetBase):
     def fingerprint(self, data_dir: Path) -> str:
         """A hash of the file's bytes and of the encoder that reads its text. Changes to the images that it names go unnoticed."""
         reads = self.encoder.identity() if self.encoder is not None and self.named.text is not None else ""
-        file = self._file(data_dir)
-        HASHED[file] = _version(file)
-        return hashlib.sha256(file.read_bytes() + reads.encode()).hexdigest()[:16]
+        return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """The experts, from the file's header alone unless it is a log with a row per answer."""
@@ -101,10 +98,8 @@ class Table(DatasetBase):
         return [expert.name for expert in self._experts(sheet)]
 
     def load(self, data_dir: Path) -> Arrays:
-        arrays, file = self._load(data_dir), self._file(data_dir)
+        arrays = self._load(data_dir)
         release_unused()  # of the sheet, which is gone now
-        if HASHED.get(file, now := _version(file)) != now:
-            raise L2DError(f"{file}: changed since the run began; start it again")
         return arrays
 
     def read(self, data_dir: Path, faults: dict[tuple[str, str], str]) -> TableRows:
@@ -182,11 +177,6 @@ class Table(DatasetBase):
         return class_numbers(words, len(sheet))
 
 
-def _version(file: Path) -> tuple[int, ...]:
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
-
-
 def _words(given: Any) -> Any:
     """A name, names or None: a column may be called 2024, which YAML reads as a number."""
     return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
@@ -213,8 +203,7 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
         sheets = [sheet] if read.priced is None else [sheet, read.priced[0]]
         confounders = encoded(sheet.of_columns(deciding, sheets), deciding)
         parts["confounders"], more["confounders"] = confounders[: len(sheet)], confounders[len(sheet) :]
-    rows = None if sheet.rows is None else (sheet.rows + 1).tolist()
-    replies = None if read.said is None else read.said.replies(asked.numpy(), agreement, rows)
+    replies = None if read.said is None else read.said.replies(asked.numpy(), agreement)
     answers = Answers(**parts, replies=replies)
     if read.some_left_out:
         own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}

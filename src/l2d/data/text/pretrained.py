@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -93,21 +93,24 @@ def _refusal(error: Exception, instead: str) -> str:
 
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
-    """A tokenizer or a model of transformers, by folder or by name. The hub is asked only for what is not on this machine."""
+    """A tokenizer or a model of transformers, by folder or by name."""
+    return asked_at_last(factory.from_pretrained, where, revision, {} if dtype is None else {dtype_key(): dtype})
+
+
+def asked_at_last(load: Callable[..., Any], where: str, revision: str | None = None, more: Any = ()) -> Any:
+    """Ask the hub only for what is not on this machine."""
     # False: never ask on the terminal whether to run code that comes with the model.
-    options: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
-    if dtype is not None:
-        options[dtype_key()] = dtype
+    options: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False, **dict(more)}
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
     hub.setLevel(logging.ERROR)  # it reports every retry; we report the last failure once
     try:
-        return factory.from_pretrained(where, local_files_only=True, **options)
+        return load(where, local_files_only=True, **options)
     except (OSError, ValueError):
         if Path(where).is_dir():
             raise
         if (why := unreachable(where, "config.json", revision=revision)) is None:
-            return factory.from_pretrained(where, **options)
+            return load(where, **options)
         if is_kept(where, "config.json", revision=revision):
             raise  # it is in the cache, so something else is wrong
         raise Unreachable(why) from None
@@ -118,39 +121,19 @@ def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dt
 def load_tokenizer(model: str) -> Any:
     where, config = locate(model), checked_config(model, needed=False)
     with loading("model", model) as transformers:
-        about = from_pretrained(TokenizerConfig, where)
-        check_tokenizer(model, about, about.get("tokenizer_class") or config.get("tokenizer_class"))
-        return from_pretrained(transformers.AutoTokenizer, where)
-
-
-class TokenizerConfig:
-    """The content of tokenizer_config.json; empty without one."""
-
-    @staticmethod
-    def from_pretrained(where: str, **options: Any) -> dict[str, Any]:
         from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-        found: dict[str, Any] = get_tokenizer_config(where, **options)
-        return found
-
-
-class Config:
-    """The content of config.json; empty without one."""
-
-    @staticmethod
-    def from_pretrained(where: str, **options: Any) -> dict[str, Any]:
-        from transformers import PretrainedConfig
-
-        found: dict[str, Any] = PretrainedConfig.get_config_dict(where, **options)[0]
-        return found
+        about = asked_at_last(get_tokenizer_config, where)
+        check_tokenizer(model, about, about.get("tokenizer_class") or config.get("tokenizer_class"))
+        return from_pretrained(transformers.AutoTokenizer, where)
 
 
 def checked_config(model: str, needed: bool = True) -> dict[str, Any]:
     """The content of config.json. Refuses models other than readers of text that open no files but their own."""
     where = locate(model)
     check_folder(model, where)
-    with loading("model", model):
-        found: dict[str, Any] = from_pretrained(Config, where)
+    with loading("model", model) as transformers:
+        found: dict[str, Any] = asked_at_last(transformers.PretrainedConfig.get_config_dict, where)[0]
         if not found and needed:
             raise OSError("no config.json")
     if found:

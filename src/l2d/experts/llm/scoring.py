@@ -24,7 +24,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.core.out_of_memory import free_memory, is_out_of_memory
-from l2d.utils import interrupts
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 
@@ -81,7 +80,6 @@ def score_letters(
     title = Path(model_label(model)).name
     with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
         for number, rows in enumerate(pieces):
-            interrupts.raise_dropped()
             file = None if parts is None else parts / f"{number:05d}.npz"
             found = None if file is None else read_part(file, rows)
             if found is None:
@@ -121,7 +119,6 @@ def prompt_lengths(
     """Tokens per prompt. The tokens themselves are made again later: those of 100,000 questions would take gigabytes."""
     lengths: list[int] = []
     for start in range(0, len(prompts), CHUNK):
-        interrupts.raise_dropped()
         questions = encode_questions(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
         check_lengths(model, questions)
         lengths += [len(question.prefix) for question in questions]
