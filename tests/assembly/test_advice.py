@@ -28,7 +28,7 @@ def learned(experiment: Experiment, labels: list[int], num_classes: int = 2, rig
 
 def said(*overrides: str, labels: list[int], num_classes: int = 2, right: tuple[int, ...] = (0,)) -> list[str]:
     experiment = check(compose(overrides))
-    return advice(experiment, learned(experiment, labels, num_classes, right), EXPERTS, 20)
+    return advice(experiment, learned(experiment, labels, num_classes, right), EXPERTS)
 
 
 def test_a_label_that_tells_experts_apart_needs_no_remark() -> None:
@@ -55,11 +55,11 @@ def test_prices_count_and_labels_without_rows_do_not() -> None:
     prices, big is the cheaper at label 0; with big's raised by a whole error, small is everywhere."""
     cfg = check(compose(["dataset=table", "dataset.label=kind", "method=plugin"]))
     method = learned(cfg, [0] * 10 + [1] * 10 + [-1] * 80, num_classes=3, right=(0, 1))
-    assert "big" in advice(cfg, method, EXPERTS, 20)[0]
+    assert "big" in advice(cfg, method, EXPERTS)[0]
     apart = learned(cfg, [0] * 10 + [1] * 10)
-    assert advice(cfg, apart, EXPERTS, 20) == []
+    assert advice(cfg, apart, EXPERTS) == []
     apart.reprice(torch.tensor([1.3, 0.1]))
-    assert "small" in advice(cfg, apart, EXPERTS, 20)[0]
+    assert "small" in advice(cfg, apart, EXPERTS)[0]
 
 
 def test_labels_of_few_rows() -> None:
@@ -69,20 +69,3 @@ def test_labels_of_few_rows() -> None:
     assert said(*table, labels=[*range(8)] * 5, num_classes=8) == []
     assert said(*table, labels=[*range(8)] * 4 + [*range(5)], num_classes=8) == []  # five of them have five
     assert said("method=plugin", labels=[*range(8)] * 4, num_classes=8)[0].count("validation_fraction") == 1
-
-
-@pytest.mark.parametrize(
-    ("overrides", "rows", "said_"),
-    [
-        ((), 50_000, True),
-        ((), 49_999, False),
-        (("recipe.batch_size=1024",), 50_000, False),
-        (("method=knn",), 50_000, False),  # computed at once
-        (("router=resnet18_slim",), 50_000, False),  # not measured
-    ],
-)
-def test_a_large_table_is_told_of_larger_batches(overrides: tuple[str, ...], rows: int, said_: bool) -> None:
-    experiment = check(compose(["dataset=table", "dataset.path=none.csv", "method=mild", *overrides]))
-    method = make_method(experiment, torch.rand(20, 2, dtype=torch.float64), 2)
-    keys = [line.split(":")[0] for line in advice(experiment, method, EXPERTS, rows)]
-    assert keys == ["recipe.batch_size=1024"] * said_

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from l2d.assembly.assemble import Asking, Division, assemble, sampled, take_evidence
+from l2d.assembly.assemble import assemble, sampled, take_evidence
+from l2d.config import check, compose
 from l2d.core.costs import cheapest
 from l2d.costs.cost import Cost
 from l2d.costs.error import ErrorCost
@@ -21,12 +22,18 @@ from l2d.data.split import Split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
+from l2d.methods.method import Method
 from l2d.utils.errors import L2DError
 
 QUIET: dict[str, Any] = {"noise": 0.0, "noise_kind": "multiplicative"}
 FREE = ErrorCost(**QUIET)
-FLAGS = {"with_evidence": False, "from_logs": False, "prices_later": False}
-DIVISION = Division(validation_fraction=0.1, fold=None, sampling="none", seed=0, missing="direct", **FLAGS)
+SETTINGS = check(compose()).settings
+
+
+class Learner(Method):
+    """It takes evidence."""
+
+    takes_evidence = True
 
 
 def priced(scale: float = 1.0, **noise: Any) -> Cost:
@@ -34,15 +41,13 @@ def priced(scale: float = 1.0, **noise: Any) -> Cost:
 
 
 def build(cost: Cost = FREE, arrays: Arrays | None = None, experts: Any = None, **changes: Any) -> Any:
-    """Digits and setup III unless said otherwise. changes: of the division, and coverage."""
+    """Digits and setup III unless said otherwise. changes: of the settings, and coverage."""
     coverage = changes.pop("coverage", [0.4, 0.2, 0.2, 0.1, 0.1])
-    return assemble(
-        Digits().load(Path()) if arrays is None else arrays,
-        SyntheticExperts() if experts is None else experts,
-        cost,
-        replace(DIVISION, **changes),
-        Asking(coverage, "digits", Path(), Cache(Path(), "digits", {}), ComputeOptions()),
-    )
+    method = Learner if changes.pop("with_evidence", False) else Method
+    rows = Digits().load(Path()) if arrays is None else arrays
+    request = ExpertRequest(rows, torch.arange(0), coverage, 0, Cache(Path(), "digits"), Path(), ComputeOptions())
+    asked = SyntheticExperts() if experts is None else experts
+    return assemble(request, asked, cost, replace(SETTINGS, **changes), method)
 
 
 def as_rows(images: torch.Tensor) -> list[bytes]:
@@ -267,8 +272,7 @@ def test_which_rows_are_drawn_again_goes_by_the_seed() -> None:
     """Two of the first expert's 40 rows are kept beside the second expert's two."""
     costs = torch.tensor([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 2)
     whole = Split(costs, torch.arange(42), Answers(costs), costs, torch.zeros(2), torch.full((42,), -1))
-    under = [replace(DIVISION, sampling="under", seed=seed) for seed in (0, 0, 1, 2)]
-    drawn = [sampled(whole, whole.costs, division).rows.tolist() for division in under]
+    drawn = [sampled(whole, whole.costs, "under", seed).rows.tolist() for seed in (0, 0, 1, 2)]
     assert drawn[0] == drawn[1]
     assert len({*map(tuple, drawn)}) == 3
     assert all(rows[2:] == [40, 41] and len(rows) == 4 for rows in drawn)

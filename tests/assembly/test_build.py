@@ -17,6 +17,7 @@ from l2d.config import check, compose
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
 from l2d.data.sets.table import Table
+from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions
 from l2d.methods.method import Evidence
 from l2d.utils.errors import L2DError
@@ -40,13 +41,13 @@ def test_parts_that_do_not_fit_are_refused_without_data() -> None:
 
 def test_what_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ComputeOptions] = []
-    monkeypatch.setattr(build, "assemble", lambda *given: asked.append(given[-1].compute))
+    monkeypatch.setattr(build, "assemble", lambda request, *_, **__: asked.append(request.compute))
     machine = ["trainer.accelerator=gpu", "trainer.deterministic=true", "trainer.data_on_device=false", "progress=true"]
     nothing: Any = None
-    build.assemble_rows(check(compose(machine)), nothing, "", nothing)
+    build.assemble_rows(check(compose(machine)), nothing, "", Cache(Path()))
     assert asked == [ComputeOptions("gpu", deterministic=True, data_on_device="false", progress=True)]
     renewed: list[bool] = []
-    monkeypatch.setattr(build, "assemble", lambda *given: renewed.append(given[-1].cache.renew))
+    monkeypatch.setattr(build, "assemble", lambda request, *_, **__: renewed.append(request.cache.renew))
     for renew in (False, True):
         build.make_splits(check(compose([])), renew_experts=renew)
     assert renewed == [False, True]

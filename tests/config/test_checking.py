@@ -55,8 +55,8 @@ def refusal(given: list[str]) -> str:
 # One for each place in a config; tests/utils/test_parameters.py has the kinds of values. A word of the problem, and overrides of
 # which the last is refused.
 WRONG_VALUES = {
-    "at least 0": ["method.tau=-1", "recipe.optimizer.weight_decay=-1"],
-    "at least 1": ["experts=trained; experts.recipe.epochs=0", "recipe.epochs=0", "trainer.devices=0", "stop_after=0"],
+    "equal to 0": ["method.tau=-1", "recipe.optimizer.weight_decay=-1"],
+    "equal to 1": ["experts=trained; experts.recipe.epochs=0", "recipe.epochs=0", "trainer.devices=0", "stop_after=0"],
     "at least 2": ["setup.coverage=[1.0]"],
     "less than 1": ["dataset=table; dataset.test_fraction=1"],
     "greater than 0": ["recipe=fast; recipe.optimizer.lr=-3"],
@@ -76,7 +76,7 @@ WRONG_VALUES = {
 WRONG = [
     ("router=mlp; router.reads._target_=l2d.data.text.encoders.Hash", "router.reads._target_=", "class"),
     ("experts=human", "experts.dataset=digits", "'cifar10'"),
-    ("cost=error_plus_cost; cost.prices={2024: -1}", "cost.prices.2024=-1", "at least 0"),
+    ("cost=error_plus_cost; cost.prices={2024: -1}", "cost.prices.2024=-1", "equal to 0"),
     ("method.tau={_target_: shutil.copy}", "method.tau=", "number"),
     ("method.rho.values=[1,0,2]", "method.rho.values[2]=0", "greater than 0"),
     ("setup.coverage=[0.5,0.2]", "setup.coverage=[0.5, 0.2]", "0.7"),
@@ -394,12 +394,12 @@ def search(**changes: Any) -> Any:
         ({"seeds": []}, "tune.seeds"),
         ({"final_seeds": [1, 1]}, "tune.final_seeds"),
         ({"rungs": [0.5, 0.5]}, "tune.rungs"),
-        ({"values": {"method.tau": []}}, "tune.values: method.tau"),
+        ({"values": {"method.tau": []}}, "tune.values={'method.tau': []}"),
         ({"values": {}}, "tune.values={}"),
-        ({"values": {"stop_after": [3]}}, "tune.values: stop_after"),
-        ({"recipe": True}, "tune.recipe: "),
-        ({"search": "optuna", "offsets": [1.0]}, "tune.offsets: "),
-        ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets: "),
+        ({"values": {"stop_after": [3]}}, "tune.values={'stop_after': [3]}"),
+        ({"recipe": True}, "tune.recipe=True: "),
+        ({"search": "optuna", "offsets": [1.0]}, "tune.offsets=[1.0]: "),
+        ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets=[1.0]: "),
     ],
 )
 def test_keys_of_a_search(changes: dict[str, Any], said: str) -> None:

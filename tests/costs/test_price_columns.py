@@ -43,7 +43,7 @@ def test_seconds_cost_money() -> None:
         cost(latency_price=1).check_panel(panel(ROWS, ROWS))
     partly = replace(slow, latencies=torch.tensor([[2.0, torch.nan], [0.0, 4.0]], dtype=torch.float64))
     cost().check_panel(panel(partly, partly))
-    with pytest.raises(ParameterError, match=r"^latency_price=1: .* b "):
+    with pytest.raises(ParameterError, match=r"^latency_price=1: "):
         cost(latency_price=1).check_panel(panel(partly, partly))
 
 
@@ -63,7 +63,7 @@ def test_data_without_price_columns_and_mean_prices() -> None:
     assert cost(2).prices(experts, every_row(experts)).tolist() == [3.0, 0.5]
     assert cost(2).prices(experts, torch.tensor([0])).tolist() == [3.0, 0.5]  # with the rows held out for validation
     without = panel(answers([[0, 1]]), answers([[0, 1]]))
-    with pytest.raises(ParameterError, match=rf"price_{without.names[0]}, price_{without.names[1]}"):
+    with pytest.raises(ParameterError, match="price_NAME"):
         cost().check_panel(without)
     cost().check_panel(panel(ROWS, ROWS))
 

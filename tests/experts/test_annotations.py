@@ -75,7 +75,7 @@ def test_a_missing_file_is_named_with_what_to_do(name: str, data_dir: Path) -> N
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ([1, 2], ".*list"),
+        ([1, 2], ".*dict"),
         ({"clean_label": LABELS[0]}, ".*random_label1"),
         (ten(random_label1=LABELS[0][:-1]), r"random_label1 .*60.*\[59\]"),
         (ten(random_label1=np.eye(TRAIN, dtype=np.int64)), r"random_label1 .*\[60, 60\]"),

@@ -2,34 +2,20 @@
 
 from collections.abc import Sequence
 
-from l2d.assembly.make import find
 from l2d.config import Experiment
 from l2d.core.decisions import argmax_last
 from l2d.methods.method import Method
 from l2d.methods.priced import Priced
-from l2d.networks.network import Network
 
 # Rows per label; with fewer, the mean error of an expert is too uncertain.
 FEW = 5
-# With so many rows of numbers, larger batches had less validation loss and are faster (docs/speed.md).
-MANY, LARGE_BATCH = 50_000, 1024
 
 
-def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows: int) -> list[str]:
-    """method: after it has learned its evidence. experts: their names. rows: that it trains on."""
-    found, batch = list[str](), experiment.recipe.batch_size
-    network = find(experiment.router)  # a network of one's own may not say what it reads
-    reads_rows = issubclass(network, Network) and network.expects == "rows"
-    if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows:
-        faster = f"faster than {batch} with {rows:,} training rows, and no worse where it was measured"
-        found.append(f"recipe.batch_size={LARGE_BATCH}: {faster}")
-    if isinstance(method, Priced):
-        found += label_lines(experiment, method, experts)
-    return found
-
-
-def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:
-    """Says if one expert is the cheapest for every label, or if half of its values have too few rows."""
+def advice(experiment: Experiment, method: Method, experts: Sequence[str]) -> list[str]:
+    """Say if one expert is the cheapest for every label, or if half of its values have too few rows. method: after it has learned
+    its evidence. experts: their names."""
+    if not isinstance(method, Priced):
+        return []
     costs, rows = method.costs_by_label(), method.rows_by_label
     if costs is None or rows is None:
         return []

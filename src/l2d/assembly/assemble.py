@@ -1,30 +1,30 @@
 """From a dataset, its experts and a cost to the training, validation and test split of a router."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.config.schema import Settings
 from l2d.core.costs import cheapest, check_costs, expert_costs, noisy
 from l2d.core.off_policy import doubly_robust
 from l2d.core.results import ExtremeShares
 from l2d.core.rewards import largest_known
 from l2d.costs.cost import Cost
-from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
+from l2d.data.arrays import Answers, Panel, Seen, fingerprint_of
 from l2d.data.split import Split
 from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
-from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
+from l2d.experts.request import ExpertRequest, Experts
 from l2d.lightning.threads import one_thread_if_small
 from l2d.logs.model import fit_log_model
-from l2d.methods.method import Evidence
+from l2d.methods.method import Evidence, Method
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed, stream
 
@@ -66,57 +66,38 @@ class Splits:
     largest_cost: float = 0.0
 
 
-@dataclass(frozen=True)
-class Division:
-    """Keys of conf/base.yaml that divide and complete the rows, and properties of the method. with_evidence: it takes evidence.
-    from_logs: it learns from a log as it is. prices_later: it adds prices only to decide, so prices that differ between rows are
-    left out of its training costs. everything: the router learns from its validation rows too; they only show how training went."""
-
-    validation_fraction: float
-    fold: str | None
-    sampling: str
-    seed: int
-    missing: str
-    with_evidence: bool
-    from_logs: bool
-    prices_later: bool
-    everything: bool = False
-
-
-@dataclass(frozen=True)
-class Asking:
-    """The request to the experts. data: the dataset's fingerprint. cache: of their predictions; the facts of the data are added."""
-
-    coverage: Sequence[float] | None
-    data: str
-    data_dir: Path
-    cache: Cache
-    compute: ComputeOptions
-
-
-def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, asking: Asking) -> Splits:
+def assemble(
+    request: ExpertRequest,
+    experts: Experts,
+    cost: Cost,
+    settings: Settings,
+    method: type[Method],
+    *,
+    everything: bool = False,
+) -> Splits:
     """Divide the rows, ask the experts, price their answers, complete a log, sample. Validation rows are drawn from the
     training rows, by the experts' own seed or, if they have none, by the run's. Test rows are the dataset's own and are used
     only for the final score. Only the training split gets noise and resampling. Resampling comes last: experts learn from the
-    original rows, but methods count the resampled ones."""
-    seed = division.seed if experts.seed is None else experts.seed
-    train, validation = split(arrays, division.validation_fraction, derive_seed(seed, "validation"), division.fold)
-    if division.everything:
+    original rows, but methods count the resampled ones. request: its training rows and seed are set here. everything: the router
+    learns from its validation rows too; they only show how training went."""
+    arrays, seed = request.arrays, settings.seed if experts.seed is None else experts.seed
+    train, validation = split(arrays, settings.validation_fraction, derive_seed(seed, "validation"), settings.fold)
+    if everything:
         train = torch.arange(len(arrays.train_labels))
-    shares = None if asking.coverage is None else [float(share) for share in asking.coverage]
-    cache = asking.cache.knowing(data=asking.data, seed=seed, train=fingerprint_of(train), coverage=shares)
-    request = ExpertRequest(arrays, train, asking.coverage, seed, cache, asking.data_dir, asking.compute)
+    shares = None if request.coverage is None else [float(share) for share in request.coverage]
+    cache = request.cache.knowing(seed=seed, train=fingerprint_of(train), coverage=shares)
+    request = replace(request, train=train, seed=seed, cache=cache)
     panel, seconds = ask(experts, request)
     with under("cost"):
         priced = price(request, panel, cost, validation)
-    known = complete(replace(priced, expert_seconds=seconds), cost, division)
-    learned, evidence, held_out = training_costs(known.train, cost, division), None, known.validation
-    if division.with_evidence:
+    known = complete(replace(priced, expert_seconds=seconds), cost, settings, method)
+    learned, evidence, held_out = training_costs(known.train, cost, settings.seed, method), None, known.validation
+    if method.takes_evidence:
         evidence, held_out = take_evidence(learned, held_out, panel.learned)
     chosen_by = learned.whole_costs if known.propensities is None else known.train_costs
     return replace(
         known,
-        train=sampled(learned, chosen_by, division),
+        train=sampled(learned, chosen_by, settings.sampling, settings.seed),
         validation=held_out,
         train_costs=chosen_by,
         largest_cost=largest_known(known.train.costs),
@@ -160,7 +141,7 @@ def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) 
     )
 
 
-def complete(splits: Splits, cost: Cost, division: Division) -> Splits:
+def complete(splits: Splits, cost: Cost, settings: Settings, method: type[Method]) -> Splits:
     """Estimate the costs that a log does not know: doubly robust where they judge, and for training as the method needs them. If
     confounders decided who was asked, no method can learn from the log as it is."""
     train, ungraded = splits.train, None
@@ -173,24 +154,24 @@ def complete(splits: Splits, cost: Cost, division: Division) -> Splits:
     with one_thread_if_small(train.source.numel()):
         model = fit_log_model(train, splits.panel.names, ungraded)
         validation, test = model.judged(splits.validation), model.judged(splits.test)
-    as_it_is = division.from_logs and not splits.panel.confounded
+    as_it_is = method.learns_from_logs and not splits.panel.confounded
     return replace(
         splits,
-        train=train if as_it_is else model.completed(train, division.missing, division.prices_later),
+        train=train if as_it_is else model.completed(train, settings.missing, method.takes_prices_later),
         validation=validation,
         test=test,
         train_costs=doubly_robust(train.costs, model.own),
         propensities="estimated" if train.answers.propensities is None else "given",
-        price_weights=model.inputs_prices if division.sampling == "none" else None,
+        price_weights=model.inputs_prices if settings.sampling == "none" else None,
     )
 
 
-def training_costs(train: Split, cost: Cost, division: Division) -> Split:
+def training_costs(train: Split, cost: Cost, seed: int, method: type[Method]) -> Split:
     """The costs that a method learns from: without prices that are added later, and with the cost's noise."""
-    if division.prices_later and train.prices.ndim == 2:
+    if method.takes_prices_later and train.prices.ndim == 2:
         train = replace(train, costs=train.costs - train.prices, without_prices=True)
     if cost.noise:
-        costs = noisy(train.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
+        costs = noisy(train.costs, cost.noise, cost.noise_kind, stream(seed, "cost noise"))
         train = replace(train, costs=costs)
     return train
 
@@ -220,11 +201,9 @@ def priced_split(
     return Split(source, rows, answers, costs, paid, labels[rows])
 
 
-def sampled(whole: Split, costs: Tensor, division: Division) -> Split:
+def sampled(whole: Split, costs: Tensor, sampling: str, seed: int) -> Split:
     """Resample by the cheapest expert according to `costs`: the noisy ones, or the doubly robust ones of a log."""
-    if division.sampling == "none":
-        return whole
-    return whole.take(resample(cheapest(costs), division.sampling, stream(division.seed, "sampling")))
+    return whole if sampling == "none" else whole.take(resample(cheapest(costs), sampling, stream(seed, "sampling")))
 
 
 def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evidence, Split]:

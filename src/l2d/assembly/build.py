@@ -8,16 +8,15 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from l2d.assembly.assemble import Asking, Division, Splits, assemble
+from l2d.assembly.assemble import Splits, assemble
 from l2d.assembly.datamodule import DeferralData
 from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset, make_factory, parameters_of
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import expert_identity
-from l2d.costs.cost import Cost
 from l2d.data.arrays import Arrays, channel_statistics, content_of
 from l2d.experts.cache import Cache
-from l2d.experts.request import ComputeOptions
+from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import speed, tried
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.auxiliary import make_aux
@@ -78,18 +77,13 @@ def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
 def assemble_rows(
     experiment: Experiment, arrays: Arrays, data: str, cache: Cache, *, everything: bool = False
 ) -> Splits:
-    """experts -> costs, for rows that are loaded already. data: their fingerprint. everything: see Division."""
-    settings, experts, cost = experiment.settings, make(experiment.experts), make(experiment.cost)
-    assert isinstance(cost, Cost)
-    method: type[Method] = find(experiment.method)
-    division = Division(
-        *(settings.validation_fraction, settings.fold, settings.sampling, settings.seed, settings.missing),
-        *(method.takes_evidence, method.learns_from_logs, method.takes_prices_later, everything),
-    )
-    used = experiment.trainer
+    """experts -> costs, for rows that are loaded already. data: their fingerprint. everything: see `assemble`."""
+    settings, used, coverage = experiment.settings, experiment.trainer, experiment.setup.coverage
     compute = ComputeOptions(used.accelerator, used.deterministic, used.data_on_device, settings.progress)
-    asking = Asking(experiment.setup.coverage, data, experiment.data_dir, cache, compute)
-    return assemble(arrays, experts, cost, division, asking)
+    nothing, cache = torch.arange(0), cache.knowing(data=data)
+    request = ExpertRequest(arrays, nothing, coverage, settings.seed, cache, experiment.data_dir, compute)
+    parts = make(experiment.experts), make(experiment.cost), settings, find(experiment.method)
+    return assemble(request, *parts, everything=everything)
 
 
 def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:

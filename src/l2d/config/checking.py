@@ -199,32 +199,26 @@ def check_together(experiment: Experiment) -> None:
         raise ParameterError("router.reads.model", f"must be router.model={router['model']}", reads.get("model"))
 
 
-# Keys that a search sets itself, and the option that says how.
-SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
-USED_BY = {"offsets": "paper", "recipe": "optuna"}
+SET_BY_SEARCH = {"seed", "fold", "stop_after"}  # tune.seeds, tune.folds and tune.rungs say how
 
 
 def check_search(values: Any) -> SearchSettings:
     """The keys of a search, tune.KEY."""
-    plain = values if isinstance(values, dict) else to_plain(values)
-    options = read_values(SearchSettings, "tune", plain)
-    with under("tune"):
-        for key in ("seeds", "final_seeds"):
-            seeds = getattr(options, key)
-            if not seeds or len({*seeds}) < len(seeds):
-                raise ParameterError(key, "must be a list of different seeds, such as [0,1,2]", seeds)
-        if list(options.rungs) != sorted({*options.rungs}):
-            raise ParameterError("rungs", "must be increasing shares of the epochs, such as [0.3,0.6]", options.rungs)
-        if options.values is not None and not options.values:
-            raise ParameterError("values", "must be a mapping such as '{method.tau: [0.5, 1]}'", options.values)
-        for key, grid in (options.values or {}).items():
-            if not grid:
-                raise ParameterError("values", f"{key} must have a list of values")
-            if key in SET_BY_SEARCH:
-                raise ParameterError("values", f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
-        for key, search in USED_BY.items():
-            own_grid = options.values is not None and key != "recipe"
-            if getattr(options, key) and (options.search != search or own_grid):
-                used = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
-                raise ParameterError(key, f"is not used by {used}; remove it")
+    options = read_values(SearchSettings, "tune", values if isinstance(values, dict) else to_plain(values))
+    grid, seeds = options.values, "must be different seeds, such as [0,1,2]"
+    own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed, fold and stop_after"
+    faults = {
+        "seeds": (seeds, not 0 < len(options.seeds) == len({*options.seeds})),
+        "final_seeds": (seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
+        "rungs": ("must be increasing, such as [0.3,0.6]", options.rungs != sorted({*options.rungs})),
+        "values": (own, grid is not None and not (grid and all(grid.values()) and not SET_BY_SEARCH & {*grid})),
+        "offsets": (
+            "is for tune.search=paper without tune.values",
+            options.offsets and (options.search != "paper" or grid),
+        ),
+        "recipe": ("is for tune.search=optuna", options.recipe and options.search != "optuna"),
+    }
+    for key, (problem, wrong) in faults.items():
+        if wrong:
+            raise ParameterError(f"tune.{key}", problem, getattr(options, key))
     return options

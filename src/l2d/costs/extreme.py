@@ -23,11 +23,11 @@ class ExtremePrices(Cost):
     from_rows: ClassVar[bool] = True
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:
-        return extreme_prices(panel.train.errors[train], panel.names)
+        return extreme_prices(panel.train.errors[train])
 
     def facts(self, panel: Panel, train: Tensor) -> ExtremeShares:
         errors = panel.train.errors[train]
-        prices = extreme_prices(errors, panel.names).tolist()
+        prices = extreme_prices(errors).tolist()
         return extreme_shares(prices, errors, panel.test.errors, panel.names)
 
 
@@ -36,18 +36,15 @@ def strongest(errors: Tensor) -> int:
     return int(errors.double().mean(dim=0).argmin())
 
 
-def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
+def extreme_prices(errors: Tensor) -> Tensor:
     """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of the rows is nearest
     95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]. Rows with the same errors
     have the same cheapest expert, so it is enough to look at the 2^p possible patterns of errors."""
     p = errors.shape[1]
-    if p > MOST_EXPERTS:
-        raise ParameterError("", f"extreme prices: at most {MOST_EXPERTS} experts, not {p}; use cost=error_plus_cost")
     graded = ~((errors == 0) | (errors == 1))
-    if graded.any():
-        row, k = (int(i) for i in graded.nonzero()[0])
-        found = f"{names[k]} has an error of {float(errors[row, k]):g}"
-        raise ParameterError("", f"extreme prices need experts that are right or wrong on every row; {found}")
+    if p > MOST_EXPERTS or graded.any():
+        needs = f"extreme prices need at most {MOST_EXPERTS} experts, each right or wrong on every row"
+        raise ParameterError("", f"{needs}; use cost=error_plus_cost")
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
     steps = steps[(steps == 0).any(dim=1)]

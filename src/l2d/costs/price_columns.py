@@ -30,18 +30,14 @@ class PriceColumns(Cost):
 
     def check_panel(self, panel: Panel) -> None:
         super().check_panel(panel)
-        if self.latency_price and panel.train.latencies is None:
-            problem = f"these data have no latency of every expert; dataset=table looks for {wanted('latency', panel)}"
-            raise ParameterError("latency_price", problem, self.latency_price)
         both = panel.train.followed_by(panel.test)
-        if self.latency_price and both.latencies is not None:
-            lacking = (both.latencies.isnan() & ~both.errors.isnan()).any(dim=0)
-            if lacking.any():
-                name = panel.names[int(lacking.int().argmax())]
-                problem = f"the latency of {name} is empty on rows on which it was asked"
-                raise ParameterError("latency_price", problem, self.latency_price)
-        if panel.train.prices is None and not self.latency_price:
-            raise ParameterError("", f"the data have no prices; dataset=table looks for {wanted('price', panel)}")
+        if self.latency_price and (both.latencies is None or (both.latencies.isnan() & ~both.errors.isnan()).any()):
+            needs = "needs the latency of every answer: columns latency_NAME, or latency in a log"
+            raise ParameterError("latency_price", needs, self.latency_price)
+        if both.prices is None and not self.latency_price:
+            raise ParameterError(
+                "", "the data have no prices: columns price_NAME, or price in a log with a row per answer"
+            )
         self.check_dollars(panel)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
@@ -53,8 +49,3 @@ class PriceColumns(Cost):
         if self.latency_price and answers.latencies is not None:
             found = found + self.latency_price * answers.latencies
         return self.scale * found
-
-
-def wanted(what: str, panel: Panel) -> str:
-    """The columns that a table would have."""
-    return f"{', '.join(f'{what}_{name}' for name in panel.names)}, or for {what} in a log with a row per answer"

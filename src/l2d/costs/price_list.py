@@ -36,16 +36,13 @@ class PriceList(Cost):
             self.check_dollars(panel)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
-        return self.scale * torch.tensor(self._listed(panel), dtype=torch.float64)
-
-    def _listed(self, panel: Panel) -> list[float]:
-        if self.listed == "logged":
-            return logged_prices(panel)
+        if self.listed == "coverage" and panel.coverage is None:
+            raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
         if isinstance(self.listed, str):
-            if panel.coverage is None:
-                raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
-            return list(panel.coverage)
-        return prices_in_order(self.listed, panel.names)
+            listed = logged_prices(panel) if self.listed == "logged" else list(panel.coverage or ())
+        else:
+            listed = prices_in_order(self.listed, panel.names)
+        return self.scale * torch.tensor(listed, dtype=torch.float64)
 
 
 def logged_prices(panel: Panel) -> list[float]:

@@ -12,14 +12,9 @@ NOTHING = (*EMPTY, "na", "n/a", "null", "none", "-", "?", "unknown")  # only in 
 TEXT = ("string", "large_string")  # types of pyarrow
 TRUTH = {"true": 1.0, "false": 0.0}
 # Only where a number is expected: "no" may also be Norwegian.
-YES_NO = {
-    **dict.fromkeys(
-        ("yes", "y", "up", "thumbs up", "👍", "pass", "passed", "right", "correct", "good", "ok", *"✓✔✅"), 1.0
-    ),
-    **dict.fromkeys(
-        ("no", "n", "down", "thumbs down", "👎", "fail", "failed", "wrong", "incorrect", "bad", *"✗✘❌"), 0.0
-    ),
-}
+YES = ("yes", "y", "up", "thumbs up", "👍", "pass", "passed", "right", "correct", "good", "ok", *"✓✔✅")
+NO = ("no", "n", "down", "thumbs down", "👎", "fail", "failed", "wrong", "incorrect", "bad", *"✗✘❌")
+YES_NO = dict.fromkeys(YES, 1.0) | dict.fromkeys(NO, 0.0)
 SKIN = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")  # tones of emojis
 UNITS = {"$": 1, "us$": 1, "usd": 1, "ct": 0.01, "ms": 1e-3, "s": 1, "sec": 1, "min": 60}  # to dollars and seconds
 DOLLARS = re.compile(r"\$|usd|\d *ct$", re.IGNORECASE)

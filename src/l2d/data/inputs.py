@@ -70,14 +70,8 @@ def one_hot(words: Sequence[str], values: Sequence[str]) -> np.ndarray:
 
 def text_inputs(texts: Sequence[Any], embed: Embed) -> Tensor:
     for place, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise L2DError(f"query {place}: must be a string, not {type(text).__name__}")
-        if not text.strip():
-            raise L2DError(f"query {place}: the text is empty")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise L2DError(f"query {place}: not UTF-8 at character {error.start + 1}") from None
+        if not isinstance(text, str) or not text.strip() or not text.encode(errors="ignore").decode() == text:
+            raise L2DError(f"query {place}: must be a string in UTF-8 that is not empty, not {str(text)[:40]!r}")
     return torch.from_numpy(embed(texts))
 
 

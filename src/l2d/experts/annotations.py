@@ -49,24 +49,18 @@ def read_columns(file: Path, columns: Sequence[str], size: int, num_classes: int
             content = torch.load(packed, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or foreign pickle may raise anything
         raise L2DError(f"{file}: not opened: damaged, or more than NumPy arrays of integers; {SEE}") from error
-    if not isinstance(content, dict):
-        raise L2DError(f"{file}: expected a dict of arrays, found {type(content).__name__}; {SEE}")
-    if missing := [column for column in columns if column not in content]:
-        raise L2DError(f"{file}: has no {', '.join(missing)}; {SEE}")
+    if not isinstance(content, dict) or not {*columns} <= {*content}:
+        raise L2DError(f"{file}: must be a dict with {', '.join(columns)}; {SEE}")
     return {column: _labels(file, column, content[column], size, num_classes) for column in columns}
 
 
 def _labels(file: Path, column: str, values: Any, size: int, num_classes: int) -> Tensor:
     array = np.asarray(values, dtype=None if isinstance(values, np.ndarray | Tensor) else object)
-    if array.dtype.kind not in "iu" or array.shape not in ((size,), (size, 1)):
-        raise L2DError(f"{file}: {column} must be {size:,} integers, one per image, found {_shape(array)}")
-    if array.min() < 0 or array.max() >= num_classes:
-        raise L2DError(f"{file}: {column} must lie in 0..{num_classes - 1}")
+    whole = array.dtype.kind in "iu" and array.shape in ((size,), (size, 1))
+    if not whole or array.min() < 0 or array.max() >= num_classes:
+        needs = f"must be {size:,} integers in 0..{num_classes - 1}, one per image"
+        raise L2DError(f"{file}: {column} {needs}, found {array.dtype} {list(array.shape)}")
     return torch.from_numpy(array.reshape(-1).astype(np.int64))
-
-
-def _shape(array: np.ndarray) -> str:
-    return f"{array.dtype} {list(array.shape)}"
 
 
 def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
@@ -77,10 +71,9 @@ def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
     except (ValueError, EOFError) as error:
         raise L2DError(f"{file}: not a readable array of numbers; {SEE}") from error
     expected = (len(arrays.test_labels), arrays.num_classes)
-    if counts.dtype.kind not in "iu" or counts.shape != expected:
-        raise L2DError(f"{file}: expected whole numbers of votes {list(expected)}, found {_shape(counts)}")
-    if counts.min() < 0:
-        raise L2DError(f"{file}: votes must not be negative")
+    if counts.dtype.kind not in "iu" or counts.shape != expected or counts.min() < 0:
+        found = f"{counts.dtype} {list(counts.shape)}"
+        raise L2DError(f"{file}: expected whole numbers of votes {list(expected)}, not negative, found {found}")
     if (fewest := int(counts.sum(axis=1).min())) < people:
         raise ParameterError("people", f"an image of {file} has only {fewest} votes", people)
     agreement = float((counts.argmax(axis=1) == arrays.test_labels.numpy()).mean())

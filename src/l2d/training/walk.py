@@ -162,7 +162,7 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
         tell(
             "too few rows have several answers, so this router makes one choice; l2d serve --explore-second asks for them"
         )
-    for line in advice(experiment, router.method, splits.panel.names, len(splits.train)):
+    for line in advice(experiment, router.method, splits.panel.names):
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"

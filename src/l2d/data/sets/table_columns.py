@@ -85,14 +85,10 @@ class Named:
 
     @property
     def unseen(self) -> list[tuple[str, str]]:
-        """(key, column) of what a router must not see, but the time."""
+        """(key, column) of what a router must not see; the time last."""
         named = (("label", self.label), ("category", self.category), ("split", self.split))
-        told = [(key, column) for key, column in named if column is not None]
-        return told + [("confounders", name) for name in self.confounders or []]
-
-    @property
-    def times(self) -> list[tuple[str, str]]:
-        return [] if self.split_by is None else [("split_by", self.split_by)]
+        confounders = [("confounders", name) for name in self.confounders or []]
+        return [(key, column) for key, column in (*named, *confounders, ("split_by", self.split_by)) if column]
 
 
 def with_roles(sheet: Sheet, named: Named) -> Sheet:
@@ -115,12 +111,12 @@ def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
             raise ParameterError("merge", "is for a row per answer; here, rename or remove columns", named.merge)
         return sheet
     of_query = [*named.seen, *named.unseen]
-    columns, times = ([column for _, column in pairs] for pairs in (of_query, named.times))
-    for key, column in [*of_query, *named.times]:
+    columns = [column for key, column in of_query if key != "split_by"]
+    for key, column in of_query:
         sheet.check_column(key, column)
         if column in (EXPERT, *answer_columns(sheet, columns)):
             raise ParameterError(key, "belongs to the answers, and a router decides before there is one", column)
-    return widened(sheet, named.experts, columns, times, named.merge)
+    return widened(sheet, named.experts, columns, [named.split_by] if named.split_by else [], named.merge)
 
 
 def _columns_of_numbers(names: list[str], named: Named) -> list[str]:
@@ -145,7 +141,7 @@ def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str
     """{column: its role}, for columns that a router must not see."""
     said = reply_columns(sheet.names, [expert.name for expert in experts])
     roles = dict.fromkeys(said, SAID_ROLE) | {expert.column: f"what {expert.name} did" for expert in experts}
-    for key, column in [*named.unseen, *named.times]:
+    for key, column in named.unseen:
         both = {"category": (named.label,), "confounders": (named.label, named.category)}
         if column in both.get(key, ()):  # both at once is fine
             continue
@@ -210,8 +206,5 @@ def note_columns(
     prose = next((name for name in unused if sheet.is_prose(name)), None)
     if prose is not None and not named.texts and named.features is None:
         sheet.note(f"the router does not see {prose}, which looks like text; read it with dataset.text={prose}")
-    known = [name for name in (named.label, named.category) if name not in (None, *(named.confounders or ()))]
-    return [
-        *filter(None, known),
-        *(name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name)),
-    ]
+    known = [name for name in (named.label, named.category) if name and name not in (named.confounders or ())]
+    return known + [name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name)]

@@ -87,18 +87,11 @@ def in_chunks(read: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Ite
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
-    return np.concatenate([hashed_words(texts), hashed_pieces(texts)], axis=1)
-
-
-def hashed_words(texts: Sequence[str]) -> np.ndarray:
-    """Words and pairs of words, counted by hash and scaled to length 1 [n, HASHES]."""
-    return to_length_one(hasher().transform(map(splitter("word", (1, 2)), texts)).toarray())
-
-
-def hashed_pieces(texts: Sequence[str]) -> np.ndarray:
-    """Pieces of 3 to 5 letters within words, the same way. Each different word is taken apart once, since that is the slow part."""
+    """Words and pairs of words, counted by hash and scaled to length 1 [n, HASHES]; then pieces of words, the same way. Each
+    different word is taken apart once, since that is the slow part."""
     from scipy.sparse import csr_matrix
 
+    whole = to_length_one(hasher().transform(map(splitter("word", (1, 2)), texts)).toarray())
     numbers = {"": 0}  # scikit-learn refuses to hash nothing
     words: list[int] = []
     ends = [0]
@@ -107,7 +100,7 @@ def hashed_pieces(texts: Sequence[str]) -> np.ndarray:
         ends.append(len(words))
     counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
     pieces = hasher().transform(map(splitter("char_wb", (3, 5)), numbers))
-    return to_length_one((counts @ pieces).toarray())
+    return np.concatenate([whole, to_length_one((counts @ pieces).toarray())], axis=1)
 
 
 @cache

@@ -30,12 +30,12 @@ COUNTED = re.compile("num|layer|depth|_head$")  # keys of what is built one by o
 def check_folder(model: str, where: str) -> None:
     """Refuse a folder with pipes or devices, which may never end, or with an adapter, which names another model."""
     for file in Path(where).iterdir() if Path(where).is_dir() else ():
-        if not (file.is_file() or file.is_dir()):
-            raise ParameterError("model", f"{file.name} is not a regular file", model)
-        if file.name == "adapter_config.json":
-            raise ParameterError("model", "is an adapter, which names another model; merge the two", model)
-        if file.name in ("config.json", "tokenizer_config.json") and file.stat().st_size > LARGEST:
-            raise ParameterError("model", f"{file.name} has more than {LARGEST:,} bytes", model)
+        large = file.name in ("config.json", "tokenizer_config.json") and file.stat().st_size > LARGEST
+        if large or file.name == "adapter_config.json" or not (file.is_file() or file.is_dir()):
+            kinds = (
+                f"not a regular file, an adapter (merge it with its model), or a config of more than {LARGEST:,} bytes"
+            )
+            raise ParameterError("model", f"{file.name}: {kinds}", model)
 
 
 def check_config(model: str, config: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ from tqdm import tqdm
 from l2d.core.out_of_memory import free_memory, is_out_of_memory
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
+from l2d.utils.text import counted
 
 SUFFIX = "Answer:"
 PART = 128  # questions that are saved together: a kill loses at most this many
@@ -221,13 +222,11 @@ class LetterScorer:
 
     def _shrink(self, batch: Sequence[TokenizedQuestion]) -> None:
         free_memory()
+        told = f"{model_label(self.model)}: out of memory with {counted(len(batch), 'question')} at a time"
         if len(batch) == 1:
-            problem = f"out of memory with a single question of {len(batch[0].prefix):,} tokens"
-            instead = "use a larger device, or import existing outcomes (l2d import --help)"
-            raise L2DError(f"{model_label(self.model)}: {problem}; {instead}")
+            raise L2DError(f"{told}; use a larger device, or import existing outcomes (l2d import --help)")
         self.batch_size = len(batch) // 2
-        said = f"{model_label(self.model)}: out of memory with {len(batch)} questions at a time; continuing with {self.batch_size}"
-        tqdm.write(said, file=sys.stderr)
+        tqdm.write(f"{told}; continuing with {self.batch_size}", file=sys.stderr)
 
 
 def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tensor:
