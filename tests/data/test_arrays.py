@@ -1,5 +1,5 @@
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -69,15 +69,6 @@ def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
     assert found.validation is not None
     assert found.validation.tolist() == [1]
     assert (found.num_classes, found.seen) == (10, Seen(("x",)))
-
-
-def test_inputs_and_labels_of_both_sides_are_part_of_the_fingerprint() -> None:
-    labels, inputs = torch.tensor([0, 1]), torch.zeros(2, 1)
-    known = Arrays(inputs, labels, inputs, labels, 2)
-    others = [replace(known, train_inputs=inputs + 1), replace(known, train_labels=labels + 1)]
-    others += [replace(known, test_inputs=inputs + 1), replace(known, test_labels=labels + 1)]
-    assert len({arrays.content_of(one) for one in (known, *others)}) == 5
-    assert arrays.content_of(replace(known, train_labels=labels.clone())) == arrays.content_of(known)
 
 
 def test_statistics_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:

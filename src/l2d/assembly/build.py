@@ -14,7 +14,7 @@ from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import expert_identity
-from l2d.data.arrays import Arrays, channel_statistics, content_of
+from l2d.data.arrays import Arrays, channel_statistics, fingerprint_of
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import speed, tried
@@ -71,7 +71,8 @@ def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
         if data:
             _loaded[key] = arrays
             return arrays, data
-        return arrays, dataset.fingerprint(experiment.data_dir) or content_of(arrays)
+        content = (arrays.train_inputs, arrays.train_labels, arrays.test_inputs, arrays.test_labels)
+        return arrays, dataset.fingerprint(experiment.data_dir) or fingerprint_of(*content)
 
 
 def assemble_rows(

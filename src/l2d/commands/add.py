@@ -58,9 +58,9 @@ def read_outcomes(file: Path, name: str, experts: Sequence[str], columns: Sequen
     sheet = read_sheet(file, columns)
     own = read_errors(sheet, name)
     if own is None:
-        raise L2DError(f"{file}: no {sheet.column} correct_{name} or loss_{name}; name the new expert's outcomes so")
+        raise L2DError(f"{file}: no column correct_{name} or loss_{name}; name the new expert's outcomes so")
     if missing := [column for column in columns if column not in sheet.columns]:
-        raise L2DError(f"{file}: no {sheet.column} {missing[0]}, which the router sees")
+        raise L2DError(f"{file}: no column {missing[0]}, which the router sees")
     known = [read_errors(sheet, expert) for expert in experts]
     kept = np.flatnonzero(~np.isnan(own))
     cells = {column: sheet.columns[column].to_pylist() for column in columns}

@@ -199,7 +199,8 @@ def check_together(experiment: Experiment) -> None:
         raise ParameterError("router.reads.model", f"must be router.model={router['model']}", reads.get("model"))
 
 
-SET_BY_SEARCH = {"seed", "fold", "stop_after"}  # tune.seeds, tune.folds and tune.rungs say how
+# Keys that a search sets itself, and the option that says how.
+SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
 
 
 def check_search(values: Any) -> SearchSettings:
@@ -211,7 +212,7 @@ def check_search(values: Any) -> SearchSettings:
         "seeds": (seeds, not 0 < len(options.seeds) == len({*options.seeds})),
         "final_seeds": (seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
         "rungs": ("must be increasing, such as [0.3,0.6]", options.rungs != sorted({*options.rungs})),
-        "values": (own, grid is not None and not (grid and all(grid.values()) and not SET_BY_SEARCH & {*grid})),
+        "values": (own, grid is not None and not (grid and all(grid.values()) and not {*SET_BY_SEARCH} & {*grid})),
         "offsets": (
             "is for tune.search=paper without tune.values",
             options.offsets and (options.search != "paper" or grid),

@@ -160,6 +160,15 @@ class Arrays:
     reading: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+# Arrays of the training rows, and the same of the test rows.
+PAIRS = (
+    ("train_labels", "test_labels"),
+    ("groups", "test_groups"),
+    ("train_categories", "categories"),
+    ("train_ids", "ids"),
+)
+
+
 def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | None = None) -> Arrays:
     """Divide the training rows of `whole`, which has no test rows, into training and test rows, both in ascending order. The inputs
     of `whole` are overwritten. validation: which of the training rows the data reserve for it."""
@@ -167,22 +176,13 @@ def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | Non
 
     rows = torch.cat([train, test])
     train_inputs, test_inputs = moved_to_the_front(whole.train_inputs, rows).tensor_split([len(train)])
-    return replace(
-        whole,
-        train_inputs=train_inputs,
-        train_labels=whole.train_labels[train],
-        test_inputs=test_inputs,
-        test_labels=whole.train_labels[test],
-        validation=validation,
-        panel=whole.panel and replace(whole.panel, train=whole.panel.train[train], test=whole.panel.train[test]),
-        groups=taken(whole.groups, train),
-        test_groups=taken(whole.groups, test),
-        categories=taken(whole.train_categories, test),
-        train_categories=taken(whole.train_categories, train),
-        ids=taken(whole.train_ids, test),
-        train_ids=taken(whole.train_ids, train),
-        texts=whole.texts and (taken(whole.texts[0], train), taken(whole.texts[0], test)),
-    )
+    parts = {
+        name: taken(vars(whole)[own], side) for own, other in PAIRS for name, side in ((own, train), (other, test))
+    }
+    panel = whole.panel and replace(whole.panel, train=whole.panel.train[train], test=whole.panel.train[test])
+    texts = whole.texts and (taken(whole.texts[0], train), taken(whole.texts[0], test))
+    inputs = {"train_inputs": train_inputs, "test_inputs": test_inputs}
+    return replace(whole, **inputs, **parts, validation=validation, panel=panel, texts=texts)
 
 
 def taken(values: Any, rows: Tensor) -> Any:
@@ -204,11 +204,6 @@ def fingerprint_of(*tensors: Tensor) -> str:
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().data)
     return digest.hexdigest()[:16]
-
-
-def content_of(arrays: Arrays) -> str:
-    """A fingerprint of inputs and labels, for datasets without their own."""
-    return fingerprint_of(arrays.train_inputs, arrays.train_labels, arrays.test_inputs, arrays.test_labels)
 
 
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:

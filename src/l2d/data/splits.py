@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Arrays, divided, joined
+from l2d.data.arrays import PAIRS, Arrays, divided, joined
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
 
@@ -68,27 +69,15 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
 
 def pooled(arrays: Arrays) -> Arrays:
     """All rows as training rows, first the training, then the test rows."""
-    panel, categories, ids = arrays.panel, arrays.categories, arrays.ids
+    panel, parts = arrays.panel, dict[str, Any]()
     if panel is not None:
         answers = panel.train.followed_by(panel.test)
         panel = replace(panel, train=answers, test=answers[:0])
-    return replace(
-        arrays,
-        train_inputs=joined(arrays.train_inputs, arrays.test_inputs),
-        train_labels=joined(arrays.train_labels, arrays.test_labels),
-        test_inputs=arrays.test_inputs[:0],
-        test_labels=arrays.test_labels[:0],
-        validation=None,
-        origin=None,
-        panel=panel,
-        groups=joined(arrays.groups, arrays.test_groups),
-        test_groups=None,
-        categories=categories and (),
-        train_categories=joined(arrays.train_categories, categories),
-        ids=None if ids is None else ids[:0],
-        train_ids=joined(arrays.train_ids, ids),
-        texts=arrays.texts and (joined(*arrays.texts), []),
-    )
+    for train, test in (("train_inputs", "test_inputs"), *PAIRS):
+        first, second = vars(arrays)[train], vars(arrays)[test]
+        parts |= {train: joined(first, second), test: None if second is None else second[:0]}
+    texts = arrays.texts and (joined(*arrays.texts), [])
+    return replace(arrays, **parts, validation=None, origin=None, panel=panel, texts=texts)
 
 
 def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]:

@@ -53,17 +53,13 @@ class Cache:
 
     def get(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
         """The arrays of this identity: read, or made by exactly one process while the others wait."""
-        arrays, _ = self._read()
-        if arrays is not None and not self.renew:
+        if not self.renew and (arrays := self._read()) is not None:
             return arrays
         waiting = f"another process is making these experts; waiting for it ({self.entry})"
         self.entry.mkdir(parents=True, exist_ok=True)
         with alone(self.entry / LOCK, waiting):
-            arrays, damage = self._read()
-            if arrays is not None and not self.renew:
+            if not self.renew and (arrays := self._read()) is not None:
                 return arrays
-            if damage:
-                print(f"{self.entry}: damaged ({damage}); making it again", file=sys.stderr)
             clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
             begun = time.monotonic()
             made = make()
@@ -71,19 +67,20 @@ class Cache:
             shutil.rmtree(self.parts, ignore_errors=True)
             return dict(made)
 
-    def _read(self) -> tuple[dict[str, np.ndarray] | None, str]:
-        """The arrays; or None and what is wrong with the entry ("" if there is no entry). If it cannot be read, it may be whole."""
+    def _read(self) -> dict[str, np.ndarray] | None:
+        """The arrays; None if there is no entry, or a damaged one."""
         if not (self.entry / "entry.json").exists():
-            return None, ""
+            return None
         try:
             known = json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))
             content = (self.entry / "arrays.npz").read_bytes()
-            if hashlib.sha256(content).hexdigest() != known["sha256"]:
-                return None, "the checksum of arrays.npz differs"
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return dict(arrays), ""
-        except (FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            return None, type(error).__name__
+            if hashlib.sha256(content).hexdigest() == known["sha256"]:
+                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                    return dict(arrays)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+            pass
+        print(f"{self.entry}: damaged", file=sys.stderr)
+        return None
 
     @property
     def seconds(self) -> float | None:

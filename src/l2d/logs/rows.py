@@ -134,7 +134,7 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         raise L2DError(f"{file}: no column {listed(absent)}; there are {listed(sheet.names)}")
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
     if TEXT not in sheet.names and not seen:
-        what = f"no {sheet.column} {TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)"
+        what = f"no column {TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)"
         raise L2DError(f"{file}: {what}; there are {listed(sheet.names)}")
     money = next(iter(money_of_answers(sheet)), "price")
     numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]

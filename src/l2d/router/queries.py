@@ -86,7 +86,7 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
     for column in columns:
         if column not in sheet.columns:
             there = listed(sheet.names)
-            raise L2DError(f"{path}: no {sheet.column} {column}; this router sees {about.sees}; there are {there}")
+            raise L2DError(f"{path}: no column {column}; this router sees {about.sees}; there are {there}")
     empty = np.zeros(len(sheet), dtype=bool)
     if seen.text is not None and str((cells := sheet.columns[seen.text]).type) in TEXT:
         import pyarrow as pa

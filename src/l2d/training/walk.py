@@ -27,7 +27,7 @@ from l2d.core.results import RunMetrics
 from l2d.data.batches import even_batch
 from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.lightning.learner import make_trainer, speed
-from l2d.lightning.progress import EpochsFromOne, is_watched
+from l2d.lightning.progress import is_watched
 from l2d.lightning.timing import Timer
 from l2d.networks.estimators.planner import planner_of, unplanned
 from l2d.networks.network import Network
@@ -211,7 +211,7 @@ def trainer_of(
         deterministic=experiment.trainer.deterministic,
         max_epochs=experiment.recipe.epochs,
         logger=loggers,
-        callbacks=[*callbacks, *([EpochsFromOne(refresh_rate=10)] if bars else [])],
+        callbacks=[*callbacks, *([pl.callbacks.TQDMProgressBar(refresh_rate=10)] if bars else [])],
         enable_progress_bar=bars,
         num_sanity_val_steps=0,
         log_every_n_steps=min(50, len(data.train_dataloader())),
