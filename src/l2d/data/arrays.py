@@ -181,8 +181,8 @@ def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | Non
     }
     panel = whole.panel and replace(whole.panel, train=whole.panel.train[train], test=whole.panel.train[test])
     texts = whole.texts and (taken(whole.texts[0], train), taken(whole.texts[0], test))
-    inputs = {"train_inputs": train_inputs, "test_inputs": test_inputs}
-    return replace(whole, **inputs, **parts, validation=validation, panel=panel, texts=texts)
+    parts |= {"train_inputs": train_inputs, "test_inputs": test_inputs}
+    return replace(whole, **parts, validation=validation, panel=panel, texts=texts)
 
 
 def taken(values: Any, rows: Tensor) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from l2d.data.text.pretrained import checked_config, dtype_key, from_pretrained, load_tokenizer, loading, locate
+from l2d.data.text.pretrained import checked_config, from_pretrained, load_tokenizer, loading, locate
 from l2d.data.text.tokens import PADDING
 from l2d.networks.heads import make_head
 from l2d.networks.network import Network
@@ -76,7 +76,7 @@ def load_network(model: str, pretrained: bool) -> Any:
             net = from_pretrained(transformers.AutoModel, where, dtype=torch.float32)
         else:
             config = from_pretrained(transformers.AutoConfig, where)
-            net = transformers.AutoModel.from_config(config, trust_remote_code=False, **{dtype_key(): torch.float32})
+            net = transformers.AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
     if getattr(net, "pooler", None) is not None:  # never used: training on several devices refuses unused weights
         net.pooler = None
     return net

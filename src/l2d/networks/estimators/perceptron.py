@@ -35,9 +35,8 @@ class Perceptron(Scaled):
         right, known = rows.right.float(), rows.labels >= 0
         kinds, labels = rows.labels.clamp(min=0).unique(return_inverse=True)
         count = len(kinds) if known.any() else 0
-        self.table = (
-            smoothed_means(labels[known], right[known], count, right.nanmean(dim=0)) if count else torch.zeros(0)
-        )
+        if count:
+            self.table = smoothed_means(labels[known], right[known], count, right.nanmean(dim=0))
         points = self.scaled(rows.inputs)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(derive_seed(0, "perceptron"))
