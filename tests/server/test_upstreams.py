@@ -60,7 +60,7 @@ def test_the_price_of_an_answer() -> None:
         ("key_variable: LARGE_KEY", "key_variable: sk-proj-abc", "large.key_variable"),
         ("model: big", "model: 3", "large.model=3"),
         ("model: llama", "model: [", "line 6"),
-        (GOOD, "- a", "mapping"),
+        (GOOD, "- a", "dictionary"),
     ],
 )
 def test_mistakes_are_one_line(
