@@ -90,3 +90,19 @@ def test_factors_begin_without_prices() -> None:
     assert rows_needed(0.0, 0.05, 0.95) == 59  # as above
     assert rows_needed(0.06, 0.05, 0.95) is None
     assert factors_by_spread(torch.ones(2).double()).tolist() == [0]
+
+
+@pytest.mark.parametrize("price", [0.0, 1.03, 1.3])
+def test_errors_that_were_taken_from_costs(price: float) -> None:
+    """1 + 1.3 − 1.3 is not 1."""
+    wrong = torch.stack([ones(5, 100), ones(30, 100)], dim=1).double() + price - price
+    rows = HeldOut(wrong, torch.tensor([[0.05, 0.3]]).expand(100, 2).double(), wrong.mean(dim=0))
+    point = keep_error(rows, Prices(listed=(price, 0.0)), 0.12, 0.95)
+    assert point.error == pytest.approx(0.05)
+    with pytest.raises(ParameterError, match=r"^max_error=0\.05: .*0\.1023"):  # Clopper and Pearson's bound
+        keep_error(rows, Prices(listed=(price, 0.0)), 0.05, 0.95)
+
+
+def test_no_number_of_rows_shows_the_mean_itself() -> None:
+    assert rows_needed(0.08, 0.08 + 1e-17, 0.95) is None
+    assert rows_needed(0.08, 0.08 * (1 + 1e-12), 0.95) is None

@@ -27,6 +27,23 @@ def test_who_gains_most_from_an_expert_gets_it() -> None:
     assert [choice.expert for choice in free] == [choice.expert for choice in router.route(queries)]
 
 
+def test_queries_without_a_text_go_to_the_best_single_expert() -> None:
+    """Where it has room."""
+    texts, errors = [f"sum {k % 50}" for k in range(200)], np.tile([1.0, 0.0, 0.0], (200, 1))
+    errors[::9] = [0, 1, 1]
+    router = l2d.fit(texts, errors=errors, prices=[0.3, 0.01, 0.02], method="linear", options={"progress": False})
+    best = router.experts[router.description.guard.best]
+    found = router.route(["", "", "sum 3", ""], capacity={best: 3})
+    assert sum(choice.expert == best for choice in found) == 3
+    assert all(choice.expert != "expert 1" for choice in found if choice.unread)
+
+
+def test_a_promise_is_not_moved() -> None:
+    router = l2d.fit(X, errors=ERRORS, prices=[0.1, 0.0], method="linear", options={"progress": False}).at(budget=0.05)
+    with pytest.raises(ParameterError, match=r"^capacity: .*budget"):
+        router.route(X, capacity={"expert 1": 50})
+
+
 def test_shares_are_rounded_down_and_others_have_no_limit() -> None:
     assert capacities({"a": "33%", "b": 4.0}, ("a", "b", "c"), 10).tolist() == [3, 4, 10]
     assert read_capacity('{alice: 40, "large model": "10%"}') == {"alice": "40", "large model": "10%"}

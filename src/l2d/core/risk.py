@@ -13,6 +13,8 @@ from l2d.core.prices import Prices
 from l2d.utils.errors import ParameterError
 from l2d.utils.text import Z
 
+ROUNDING = 1e-5  # of errors that were taken from costs
+MOST_ROWS = 1e9
 STEPS, MOST = 200, 4.0  # factors that are tried: up to where the experts' prices differ by this many errors
 
 
@@ -39,17 +41,17 @@ def least_level(errors: Tensor, confidence: float) -> float:
 
 
 def rows_needed(mean: float, level: float, confidence: float) -> int | None:
-    """The least number of rows that could show it at this mean error of 0 or 1; None if it is not below the level."""
+    """The least number of rows that could show it at this mean error of 0 or 1; None if hardly any number could."""
     from scipy.special import bdtr
 
     def shown(n: int) -> bool:
         return bool(bdtr(math.ceil(mean * n), n, level) <= 1 - confidence)
 
-    if mean >= level:
-        return None
     high = 1
     while not shown(high):
         high *= 2
+        if mean >= level or high > MOST_ROWS:
+            return None
     low = high // 2
     while high - low > 1:
         low, high = (low, middle) if shown(middle := (low + high) // 2) else (middle, high)
@@ -67,8 +69,13 @@ def last_kept(errors: Tensor, level: float, confidence: float) -> int | None:
     return kept
 
 
+def whole(errors: Tensor) -> Tensor:
+    """Errors of 0 and 1 are exactly that."""
+    return torch.where((errors - errors.round()).abs() < ROUNDING, errors.round(), errors)
+
+
 def factors_by_spread(prices: Tensor) -> Tensor:
-    """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the rows that are tested.
+    """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the errors that are tested.
     prices: mean of each expert [p]."""
     spread = float(prices.max() - prices.min())
     none = torch.zeros(1, dtype=torch.float64)
@@ -83,7 +90,7 @@ def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: 
     if not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     rows = priced_rows(held_out, None if prices.listed is None else torch.tensor(prices.listed))[0]
-    errors = held_out.errors.double()
+    errors = whole(held_out.errors.double())
     if rows is None or not ((errors >= 0) & (errors <= 1)).all():
         problem = "needs rows whose errors are all known and between 0 and 1; a log, or losses, have none"
         raise ParameterError("max_error", problem, max_error)

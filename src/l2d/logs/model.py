@@ -45,14 +45,15 @@ class LogModel:
     chances: Tensor | None
     alone: bool
     own: Logged
+    own_errors: Tensor | None = None
     own_prices: Tensor | None = None
     inputs_prices: Tensor | None = None
 
     def completed(self, train: Split, missing: str, prices_later: bool) -> Split:
         """The training rows with all costs. If prices are added later, errors and prices are completed on their own."""
-        if self.own_prices is None or not prices_later:
+        if self.own_prices is None or self.own_errors is None or not prices_later:
             return replace(train, costs=completed(train.costs, self.own, missing))
-        own = replace(self.own, expected=self.own.expected - self.own_prices)
+        own = replace(self.own, expected=self.own_errors)
         prices = completed(train.prices, replace(own, expected=self.own_prices), "direct")
         return replace(train, costs=completed(train.costs - train.prices, own, missing) + prices, prices=prices)
 
@@ -82,6 +83,7 @@ def fit_log_model(train: Split, names: Sequence[str], ungraded: Split | None = N
     p, by_row = len(names), train.prices.ndim == 2
     coefficients, expected = fit_crossed(points, torch.cat([train.costs, *([train.prices] if by_row else [])], dim=1))
     prices, own_prices = (coefficients[:, p:], expected[:, p:]) if by_row else (None, None)
+    own_errors = expected[:, :p] - expected[:, p:] if by_row else None  # both of the graded rows
     if by_row and ungraded is not None:
         more = torch.cat([points, points_of(ungraded, mean, std)[0]])
         prices, own_prices = fit_crossed(more, torch.cat([train.prices, ungraded.prices]))
@@ -94,7 +96,7 @@ def fit_log_model(train: Split, names: Sequence[str], ungraded: Split | None = N
     chances, odds = (None, None) if known_chances(train) else fit_chances(points, asked, inputs)
     alone = one_each(asked)
     own = logged_of(train, expected[:, :p], None if odds is None else chances_of(odds, alone))
-    return LogModel(mean, std, coefficients[:, :p], prices, chances, alone, own, own_prices, by_inputs)
+    return LogModel(mean, std, coefficients[:, :p], prices, chances, alone, own, own_errors, own_prices, by_inputs)
 
 
 def points_of(split: Split, mean: Tensor, std: Tensor) -> tuple[Tensor, int]:

@@ -11,19 +11,24 @@ from l2d.router.choices import Choice
 from l2d.router.trained import TrainedRouter, active_guard, plan_of
 from l2d.utils.errors import ParameterError, unknown
 
+TINY = 1e-9
 Capacity: TypeAlias = Mapping[str, float | str]
 
 
 def within_capacity(router: TrainedRouter, choices: Sequence[Choice], capacity: Capacity) -> list[Choice]:
-    """The choices with the least expected cost in all, with the guard's offsets. Queries without a text cost as much everywhere."""
+    """The choices with the least expected cost in all, with the guard's offsets. Queries without a text go where there is room,
+    first to the best single expert."""
     limits = capacities(capacity, router.experts, len(choices))
+    if router.operating_point is not None:
+        raise ParameterError("capacity", "cannot be combined with a budget or max_error: moved rows would break it")
     if plan_of(router)[0] is not None or not any(choice.expected_costs for choice in choices):
         raise ParameterError(
             "capacity", "this router does not expect a cost of each expert; use method=auto, or no plan"
         )
     guard = active_guard(router)
     offsets = np.zeros(len(router.experts)) if guard is None or guard.offsets is None else np.array(guard.offsets)
-    costs = [[(choice.expected_costs or {}).get(name, 0.0) for name in router.experts] for choice in choices]
+    unread = {name: 0.0 if k == router.description.guard.best else TINY for k, name in enumerate(router.experts)}
+    costs = [[(choice.expected_costs or unread)[name] for name in router.experts] for choice in choices]
     chosen, _ = assign(np.array(costs) - offsets, limits)
     return [moved(choice, router.experts[k]) for choice, k in zip(choices, chosen.tolist(), strict=True)]
 

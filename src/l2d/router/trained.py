@@ -82,9 +82,9 @@ def knows_prices(router: TrainedRouter) -> bool:
 
 
 def takes_prices(router: TrainedRouter) -> bool:
-    """True if `Router.at` takes other prices alone. False if the router's own budget cannot be kept at them."""
+    """True if `Router.at` takes other prices alone. False if the router's own budget or promise cannot be kept at them."""
     point = router.operating_point
-    keeps = not has_budget(router) if point is None else not point.unit.has_latency
+    keeps = not has_budget(router) if point is None else point.max_error is None and not point.unit.has_latency
     return keeps and knows_prices(router)
 
 

@@ -123,7 +123,7 @@ def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
     """How well a column fits a role, and why: 4 by its whole name, 3 if it begins or ends so, 2 if it has the word, 1 by its values
     alone, 0 not at all."""
     names, fitting, alone = (words.split() for words in ROLES[role])
-    words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower())
+    words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)
     if kind is None or (role == "id" and OF_MANY & {*words}):
         return 0, ""
