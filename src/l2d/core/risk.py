@@ -75,8 +75,8 @@ def whole(errors: Tensor) -> Tensor:
 
 
 def factors_by_spread(prices: Tensor) -> Tensor:
-    """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the errors that are tested.
-    prices: mean of each expert [p]."""
+    """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the errors that are
+    tested. prices: mean of each expert [p]."""
     spread = float(prices.max() - prices.min())
     none = torch.zeros(1, dtype=torch.float64)
     steps = torch.logspace(-3, math.log10(MOST), STEPS, dtype=torch.float64)
