@@ -15,7 +15,7 @@ from tests.logs.postgres import PostgresServer, postgres
 from l2d.logs import databases
 from l2d.logs.databases import connect, is_url, log_address, without_password
 from l2d.logs.decision import Decision
-from l2d.logs.export import read_long_form
+from l2d.logs.export import read_joined, read_long_form
 from l2d.logs.outcome_log import STEPS, LogUnavailable, OutcomeLog, OutcomeRefused, ReportedOutcome, open_database
 from l2d.utils.errors import L2DError
 
@@ -221,6 +221,20 @@ def test_a_server_that_stops_and_starts(server: PostgresServer) -> None:
     log.add_decisions([decided(2)]).result()
     assert log.add_outcomes(right(1, 2)).result() == right(1, 2)
     log.close()
+
+
+def test_a_reader_that_may_not_write(server: PostgresServer) -> None:
+    log = OutcomeLog(server.url)
+    log.add_decisions([decided(1)]).result()
+    log.add_outcomes(right(1)).result()
+    with contextlib.closing(connect(server.url)) as database:
+        for statement in ("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN"):
+            database.execute(statement)
+        database.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+        rows, _ = read_joined(server.url.replace("l2d@", "reader@"))
+        database.execute("DROP OWNED BY reader")
+    log.close()
+    assert [row["id"] for row in rows] == ["id1"]
 
 
 def test_addresses() -> None:

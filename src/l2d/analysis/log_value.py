@@ -103,7 +103,9 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
             " serve longer, or with a larger --explore"
         )
     paid = known[asked]
-    ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
+    again = rows.calls is not None and any(len(calls) > 1 for calls in rows.calls)
+    name = "the first answers" if again else "the policy that ran"  # of plans, later answers are not in `known`
+    ran = PolicyValue(name, policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
     price = spent = None
     if router.prices.counted:
         prices = router.prices.amount(prices)

@@ -126,7 +126,9 @@ def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list
     told = prices.short
     value, half = found.price.value, Z * (found.price.standard_error or 0.0)
     interval = f"95 % interval {told(value - half)} to {told(value + half)}"
-    said = f"{prices.mean_price} per query: router {told(value)} ({interval}); the policy that ran {told(found.paid.value)}"
+    said = (
+        f"{prices.mean_price} per query: router {told(value)} ({interval}); {found.ran.name} {told(found.paid.value)}"
+    )
     if budget is None:
         return [said]
     rounding = ROUNDING * budget

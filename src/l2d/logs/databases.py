@@ -70,7 +70,7 @@ class Database:
         self.execute("COMMIT")
 
     def no_limit(self) -> None:
-        """Let statements take as long as they need."""
+        """Let the statements of this transaction take as long as they need."""
 
     def check_room(self) -> None:
         """Raises one of `errors` if the disk is nearly full."""
@@ -185,11 +185,14 @@ class PostgresDatabase(Database):
                 self.connection = self._connect()
 
     def version(self) -> int:
-        self.execute("CREATE TABLE IF NOT EXISTS l2d_version (version INTEGER NOT NULL)")
+        """A reader may have no right to make the table."""
+        if self.execute("SELECT to_regclass('l2d_version')").fetchone()[0] is None:
+            return 0
         found = self.execute("SELECT version FROM l2d_version").fetchone()
         return 0 if found is None else int(found[0])
 
     def set_version(self, version: int) -> None:
+        self.execute("CREATE TABLE IF NOT EXISTS l2d_version (version INTEGER NOT NULL)")
         self.execute("DELETE FROM l2d_version")
         self.execute("INSERT INTO l2d_version VALUES (?)", (version,))
 

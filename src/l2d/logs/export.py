@@ -23,10 +23,8 @@ SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.route
        CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run
 FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id ORDER BY d.number
 """
-CALLS, WITH_CALLS = (
-    "SELECT * FROM calls ORDER BY decision_id, place",
-    5,
-)  # the version of the tables that has their outcomes
+CALLS = "SELECT * FROM calls ORDER BY decision_id, place"
+WITH_CALLS = 5  # the version of the tables that has their outcomes
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
 SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
 ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
@@ -122,6 +120,8 @@ def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
         raise L2DError(f"{address}: no such file; give the log of l2d serve")
     database = connect(address, new=False)
     try:
+        database.execute("BEGIN")  # decisions and calls of one moment
+        database.no_limit()
         # The first version kept nothing of its runs. A reader must not migrate: it may have no right to write.
         first = isinstance(database, SqliteDatabase) and database.version() == 1
         runs = [] if first else database.rows("SELECT name, about FROM runs")
