@@ -162,7 +162,8 @@ def test_the_spend_within_a_budget(
 
 def test_a_budget_in_words() -> None:
     """By the interval of 1.96 standard errors; in dollars, if the run knows what an error costs."""
-    value: Any = SimpleNamespace(price=Estimate(0.02, 0.001), paid=Estimate(0.03, 0.002))
+    ran = SimpleNamespace(name="the policy that ran")
+    value: Any = SimpleNamespace(price=Estimate(0.02, 0.001), paid=Estimate(0.03, 0.002), ran=ran)
     [said] = price_notes(value, ERRORS, None)
     assert re.findall(r"0\.\d+", said) == ["0.02", "0.01804", "0.02196", "0.03"]
     for budget, within, sure in (
@@ -174,7 +175,7 @@ def test_a_budget_in_words() -> None:
     assert "$0.01804 to $0.02196" in price_notes(value, Prices(error_price=0.5), 0.03)[0]
     assert "latency" in price_notes(value, Prices(error_price=0.5, latency_price=0.1), None)[0]
     assert "$0.03" in price_notes(value, Prices(error_price=0.5), 0.03)[1]
-    exact: Any = SimpleNamespace(price=Estimate(0.02 * (1 + 1e-8), 0.0), paid=Estimate(0.03, 0.002))
+    exact: Any = SimpleNamespace(price=Estimate(0.02 * (1 + 1e-8), 0.0), paid=Estimate(0.03, 0.002), ran=ran)
     assert "within" in price_notes(exact, ERRORS, 0.02)[1]
     free: Any = SimpleNamespace(price=None, paid=None)
     assert price_notes(free, ERRORS, None) == []
