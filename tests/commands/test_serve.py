@@ -26,6 +26,7 @@ from tests.router.finished import Untrained
 from tests.server.helpers import PROMPTS, FakeUpstream, text_run
 
 from l2d.commands.serve import announce, main, make_serve_parser, make_service, read_token
+from l2d.logs.capacity import Limit
 from l2d.utils.errors import ParameterError
 
 KILLS = 8
@@ -51,6 +52,11 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pyte
         ([run.path, "--drift-limit", 0.5], "--drift-limit=0.5"),
         ([run.path, "--prices", "0.1"], "--prices"),
         ([run.path, "--batch", 0], "--batch"),
+        ([run.path, "--max-error", 2], "--max-error=2"),
+        ([run.path, "--capacity", "{z: 1/hour}"], "--capacity=z"),
+        ([run.path, "--capacity", "{a: 0/hour}"], "--capacity.a=0/hour"),
+        ([run.path, "--capacity", "{a: 9/year}"], "--capacity.a=9/year"),
+        ([run.path, "--capacity", "often"], "--capacity=often"),
         ([run.path, "--upstreams", "none.yaml"], "none.yaml"),
         ([run.path, "--upstreams", "upstreams.yaml"], "upstreams.yaml"),
         ([run.path, "--log", "no/log.sqlite"], "no/log.sqlite"),
@@ -111,13 +117,14 @@ def test_options_reach_the_service(run: Untrained, tmp_path: Path, monkeypatch: 
     upstreams = {name: {"base_url": "http://x", "model": name} for name in "abc"}
     (tmp_path / "up.yaml").write_text(json.dumps(upstreams))
     files = [f"--log={tmp_path / 'log.sqlite'}", f"--upstreams={tmp_path / 'up.yaml'}"]
-    numbers = ["--explore=0.2", "--prices=0,1,1", "--body-limit=2", "--batch=3"]
+    numbers = ["--explore=0.2", "--prices=0,1,1", "--body-limit=2", "--batch=3", "--capacity={a: 40/hour}"]
     options = make_serve_parser().parse_args([str(run.path), *files, *numbers, "--keep=text"])
     service = make_service(options)
     service.log.close()
     settings = service.settings
     assert (settings.explore, settings.keep, settings.api_token, settings.admin_token) == (0.2, "text", "api", None)
     assert (settings.largest_body, service.batcher.most, list(settings.upstreams)) == (2_000_000, 3, ["a", "b", "c"])
+    assert settings.capacity == {"a": Limit(40, "hour")}
     assert service.current.router.description.prices == (0.0, 1.0, 1.0)
     assert service.load(run.path).router.description.prices == (0.0, 1.0, 1.0)  # also after a reload
 

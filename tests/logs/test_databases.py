@@ -16,7 +16,8 @@ from l2d.logs import databases
 from l2d.logs.databases import connect, is_url, log_address, without_password
 from l2d.logs.decision import Decision
 from l2d.logs.export import read_joined, read_long_form
-from l2d.logs.outcome_log import STEPS, LogUnavailable, OutcomeLog, OutcomeRefused, ReportedOutcome, open_database
+from l2d.logs.outcome_log import STEPS, OutcomeLog, ReportedOutcome, open_database
+from l2d.logs.refusals import LogUnavailable, OutcomeRefused
 from l2d.utils.errors import L2DError
 
 # The tables as versions 1 and 3 of l2d made them. No log of version 2 was ever released.

@@ -23,7 +23,8 @@ from tests.server.helpers import PROMPTS, asking, make_service, message_of
 from l2d.commands import log as log_command
 from l2d.logs import databases
 from l2d.logs.decision import Decision, new_decision_id
-from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, OutcomeRefused, ReportedOutcome, open_database
+from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome, open_database
+from l2d.logs.refusals import LogUnavailable, OutcomeRefused
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l2d.commands.route import add_decision_flags, load_router
+from l2d.commands.route import add_decision_flags, load_router, read_capacity
 from l2d.utils.errors import ParameterError
 from l2d.utils.extras import from_extra
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
@@ -71,6 +71,9 @@ def make_serve_parser() -> argparse.ArgumentParser:
     paid = "most money for the calls of a query, in the unit of the prices in training (method=plan)"
     limits.add_argument("--cap", metavar="PRICE", type=float, help=paid)
     limits.add_argument("--most-calls", metavar="N", type=int, help="most answers to a query (method=plan)")
+    often = """how often experts may be asked by minute, hour or day, such as {alice: "40/hour", large: "100/minute"}; servers with
+        one log count together"""
+    limits.add_argument("--capacity", type=read_capacity, default={}, help=often)
     limits.add_argument("--workers", type=int, default=1, help="processes that share the port and the log (default: 1)")
     limits.add_argument("--threads", type=int, default=1, help="of torch, for a decision (default: 1)")
     limits.add_argument("--batch", type=int, default=64, help="most queries in one forward pass (default: 64)")
@@ -114,6 +117,7 @@ def make_service(
     """swaps: see RouterService. tokens: None: those of the environment."""
     tokens = read_tokens() if tokens is None else tokens
     run = served_run(options)
+    from l2d.logs.capacity import read_limits
     from l2d.logs.databases import log_address
     from l2d.logs.outcome_log import OutcomeLog
     from l2d.server.served import ServeSettings, check_settings
@@ -124,8 +128,9 @@ def make_service(
     names = ("keep", "explore", "explore_second", "shadow", "drift_limit", "cap", "most_calls", "batch")
     chosen = {name: getattr(options, name) for name in names} | tokens
     chosen |= {"largest_body": int(options.body_limit * 1e6), "names": frozenset([options.host, *options.name])}
-    settings = ServeSettings(upstreams=upstreams, **chosen)
     with given_as_flags():
+        limits = read_limits(options.capacity, run.router.experts)
+        settings = ServeSettings(upstreams=upstreams, capacity=limits, **chosen)
         check_settings(settings, run.router)
 
     def load(folder: Path) -> "ServedRun":

@@ -11,7 +11,8 @@ from typing import Any
 @dataclass(frozen=True)
 class Decision:
     """run: the run that decided. expert: who gets the query. router_choice: whom the router prefers, None if it was not asked.
-    decided_by: router, explore, shadow, drift, unreadable (the query has no text), session or client. propensity: the chance with
+    decided_by: router, explore, shadow, drift, capacity (limits changed the choice), unreadable (the query has no text),
+    session or client. propensity: the chance with
     which the policy chose the expert, None if no policy did. price: of the expert, as the run knows it. session: a digest. text or
     features (float32, as bytes): the input, if it is kept.
 

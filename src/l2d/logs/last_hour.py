@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from l2d.logs.databases import Database, connect
 from l2d.logs.decision import id_at
-from l2d.logs.outcome_log import LogUnavailable
+from l2d.logs.refusals import LogUnavailable
 from l2d.utils.errors import L2DError
 from l2d.utils.text import six_digits
 

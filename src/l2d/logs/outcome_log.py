@@ -11,8 +11,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from l2d.logs.capacity import Ledger, Limits, NobodyFree
 from l2d.logs.databases import Database, connect
 from l2d.logs.decision import Call, Decision, id_at
+from l2d.logs.refusals import LogUnavailable, OutcomeRefused
 from l2d.utils.errors import L2DError
 
 # Step n brings the tables from version n to version n + 1. A released step never changes; append a new one.
@@ -36,6 +38,8 @@ CREATE TABLE calls (
     latency REAL, same_as TEXT, confidence REAL, length INTEGER, PRIMARY KEY (decision_id, place)
 ) WITHOUT ROWID""",
     "ALTER TABLE calls ADD COLUMN correct REAL;\nALTER TABLE calls ADD COLUMN loss REAL",
+    """
+CREATE TABLE asks (expert TEXT NOT NULL, place INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (expert, place)) WITHOUT ROWID""",
 )
 MOST = 512  # operations in one commit
 MOST_WAITING = 20_000  # operations; more are refused, as behind a database that hangs
@@ -59,24 +63,13 @@ GRADED = """SELECT c.correct, c.loss, coalesce(d.served, d.expert) FROM calls AS
 WHERE c.decision_id = ? AND c.expert = ?"""
 SUMS = """UPDATE decisions SET served = coalesce(?, served), price = (SELECT sum(price) FROM calls WHERE decision_id = ?),
 latency = (SELECT sum(latency) FROM calls WHERE decision_id = ?) WHERE id = ?"""
+FIRST = "SELECT number FROM decisions WHERE id >= ? ORDER BY id LIMIT 1"
 KEPT = 86_400.0  # seconds that a plan may wait for an answer
 KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
 CLOSED = None
 CLOSING = 20.0  # seconds
 
 logger = logging.getLogger("l2d.serve")
-
-
-class LogUnavailable(Exception):
-    """Nothing was written: the database is locked, the disk is full, or the file is gone."""
-
-
-class OutcomeRefused(Exception):
-    """Nothing of the request was recorded. status: of the HTTP answer."""
-
-    def __init__(self, status: int, problem: str) -> None:
-        super().__init__(problem)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -124,6 +117,7 @@ def open_database(address: Path | str) -> Database:
 
 
 Operation = Callable[[Database], Any]
+Draft = Callable[[frozenset[str]], Decision | None]  # a decision, given who may not be asked; None if nobody is left
 
 
 class Waiting(NamedTuple):
@@ -155,6 +149,22 @@ class OutcomeLog:
 
     def add_decisions(self, decisions: Sequence[Decision]) -> Future[None]:
         return self._do(lambda database: add_decisions(database, decisions))
+
+    def decide(self, drafts: Sequence[Draft], limits: Limits) -> Future[list[Decision]]:
+        """Decide and write, so that no expert is asked more often than its limit; all, or nothing by NobodyFree."""
+        return self._do(lambda database: decide_within(database, drafts, limits))
+
+    def ask(self, expert: str, limits: Limits) -> Future[bool]:
+        """Count one more question to the expert; False if it may not be asked now."""
+        return self._do(lambda database: ask_within(database, expert, limits))
+
+    def left(self, limits: Limits) -> Future[dict[str, int]]:
+        """How often each expert with a limit may be asked now."""
+        return self._do(lambda database: Ledger(database, limits).left, writes=False)
+
+    def decided_since(self, seconds: Sequence[float]) -> Future[list[int]]:
+        """The number of decisions in the last so many seconds."""
+        return self._do(lambda database: [decided_since(database, one) for one in seconds], writes=False)
 
     def state_of(self, id: str) -> Future[tuple[str, str, str | None] | None]:
         """Return the run that decided, whose answer is given, and the state of a plan that waits; None for an unknown decision."""
@@ -269,6 +279,35 @@ def add_decisions(database: Database, decisions: Sequence[Decision]) -> None:
     if waiting := [(one.id, one.state) for one in decisions if one.state is not None]:
         database.execute_many("INSERT INTO steps VALUES (?, ?)", waiting)
         database.execute("DELETE FROM steps WHERE decision_id < ?", (id_at(now - KEPT),))
+
+
+def decide_within(database: Database, drafts: Sequence[Draft], limits: Limits) -> list[Decision]:
+    ledger, found = Ledger(database, limits), list[Decision]()
+    for draft in drafts:
+        full = ledger.full
+        if (decision := draft(frozenset(full))) is None:
+            raise NobodyFree(min(full.values(), default=0.0))
+        ledger.take(decision.expert)
+        found.append(decision)
+    ledger.write()
+    add_decisions(database, found)
+    return found
+
+
+def ask_within(database: Database, expert: str, limits: Limits) -> bool:
+    ledger = Ledger(database, limits)
+    if free := not ledger.wait(expert):
+        ledger.take(expert)
+        ledger.write()
+    return free
+
+
+def decided_since(database: Database, seconds: float) -> int:
+    """Rows are numbered, so none is counted."""
+    first = database.execute(FIRST, (id_at(time.time() - seconds),)).fetchone()
+    return (
+        0 if first is None else int(database.execute("SELECT max(number) FROM decisions").fetchone()[0]) - first[0] + 1
+    )
 
 
 def add_call(

@@ -25,12 +25,17 @@ def within_capacity(router: TrainedRouter, choices: Sequence[Choice], capacity: 
         raise ParameterError(
             "capacity", "this router does not expect a cost of each expert; use method=auto, or no plan"
         )
+    chosen, _ = assign(guarded_costs(router, choices), limits)
+    return [moved(choice, router.experts[k]) for choice, k in zip(choices, chosen.tolist(), strict=True)]
+
+
+def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarray:
+    """The expected costs with the guard's offsets, [n, p]. A query without a text goes to the guard's expert first."""
     guard = active_guard(router)
     offsets = np.zeros(len(router.experts)) if guard is None or guard.offsets is None else np.array(guard.offsets)
     unread = {name: 0.0 if k == router.description.guard.best else TINY for k, name in enumerate(router.experts)}
     costs = [[(choice.expected_costs or unread)[name] for name in router.experts] for choice in choices]
-    chosen, _ = assign(np.array(costs) - offsets, limits)
-    return [moved(choice, router.experts[k]) for choice, k in zip(choices, chosen.tolist(), strict=True)]
+    return np.asarray(np.array(costs) - offsets)
 
 
 def moved(choice: Choice, expert: str) -> Choice:

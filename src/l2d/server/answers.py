@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from l2d.logs.outcome_log import OutcomeRefused
+from l2d.logs.refusals import OutcomeRefused
 from l2d.router.trained import TrainedRouter
 from l2d.server.bodies import AnswerBody
 from l2d.server.course import Course, kept_answer, resumed

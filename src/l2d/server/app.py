@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from l2d.logs.decision import Decision
+from l2d.logs.decision import Decision, session_digest
 from l2d.logs.outcome_log import ReportedOutcome
 from l2d.server.answers import take_answer
 from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
@@ -23,7 +23,7 @@ from l2d.server.course import comparable
 from l2d.server.gateway import Exchange, Gateway, unless_left
 from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
-from l2d.server.service import ROUTED, RouterService
+from l2d.server.service import ROUTED, RouterService, Wishes
 from l2d.server.streams import json_object
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.version import own_version
@@ -67,7 +67,7 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
 
     @app.get("/v1/experts")
     async def experts() -> JSONResponse:
-        return JSONResponse(about_run(service.current, service.settings, service.drift.beyond))
+        return JSONResponse(about_run(service.current, service.settings, service.drift.beyond, await service.left()))
 
 
 def reported(body: OutcomeBody) -> ReportedOutcome:
@@ -98,15 +98,16 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         x_l2d_features: Annotated[str, Header(max_length=65_536)] = "{}",
     ) -> Response:
         chat = read_chat(await request.body())
+        session = session_digest(x_l2d_session)
+        wishes = Wishes(session, session is not None and not x_l2d_reroute, alone=not comparable(chat.body))
         model = chat.body["model"]
         if not gateway.upstreams:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
         if model == ROUTED:
-            features, alone = read_features(chat.body.get("metadata"), x_l2d_features), not comparable(chat.body)
-            held = (x_l2d_session, x_l2d_reroute)
-            decision = await service.decide_chat(chat.body["messages"], features, *held, alone)
+            features = read_features(chat.body.get("metadata"), x_l2d_features)
+            decision = await service.decide_chat(chat.body["messages"], features, wishes)
         elif model in gateway.upstreams:
-            decision = await service.log_asked(model, x_l2d_session)
+            decision = await service.log_asked(model, wishes)
         else:
             raise no_such_model(model, service)
         way = Exchange(gateway, decision, chat)

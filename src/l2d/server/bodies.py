@@ -56,13 +56,15 @@ class QueryBody(StrictBody):
 
 
 class RouteBody(QueryBody):
-    """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`."""
+    """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`. available: the experts that may be
+    asked."""
 
     inputs: Annotated[list[QueryBody], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)] | None = None
     prices: Prices | None = None
     budget: float | None = None
     confidence: float | None = None
     raw: bool = False
+    available: Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MOST_KEYS)] | None = None
 
 
 class PreviewBody(QueryBody):

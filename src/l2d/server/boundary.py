@@ -18,7 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
-from l2d.logs.outcome_log import LogUnavailable, OutcomeRefused
+from l2d.logs.capacity import NobodyFree
+from l2d.logs.refusals import LogUnavailable, OutcomeRefused
 from l2d.server.decisions import Overloaded
 from l2d.server.gateway import LEFT, AllFailed
 from l2d.server.served import ReloadRefused
@@ -179,7 +180,7 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
         status, message, kind = described(error)
         if kind is not None:
             service.count_error(kind)
-        after = error.retry_after if isinstance(error, AllFailed) else "1" if status == 503 else None
+        after = error.retry_after if isinstance(error, AllFailed | NobodyFree) else "1" if status == 503 else None
         return problem(status, message, None if after is None else {"retry-after": after})
 
     for kind in MISTAKES:

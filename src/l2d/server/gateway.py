@@ -95,6 +95,8 @@ class Exchange:
             self.began = time.perf_counter()
         at_once = course is None or (self.chat.stream and course.certain)
         try:
+            if expert != self.decision.expert and course is None and not await self.service.may_ask(expert):
+                raise UpstreamFailed("capacity")
             found = await open_answer(self.gateway.client, self.gateway.upstreams[expert], self.chat, alone)
             if not at_once:
                 found = await collected(found, self.chat.choices)

@@ -1,6 +1,7 @@
 """The run that serves: its router, routers at other prices, the settings that it must fit, and the JSON that clients get of it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from l2d.core.prices import PriceList
 from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
+from l2d.logs.capacity import Limits
 from l2d.logs.decision import Decision
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
@@ -17,7 +19,7 @@ from l2d.router.router import Router
 from l2d.router.trained import inputs_of, plan_of, takes_prices
 from l2d.server.bodies import QueryBody, read_query
 from l2d.server.upstreams import Upstream
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.text import six_digits
 
 FORCE = "force swaps anyway"
@@ -34,7 +36,8 @@ class ReloadRefused(Exception):
 class ServeSettings:
     """keep: the part of inputs that the log keeps: text, features or none. explore, explore_second: the share of queries whose
     first expert is drawn, and of those that go to a second one. shadow: the expert that answers all queries. drift_limit: the share
-    of far inputs beyond which the guard's expert answers. cap: on a plan's prices, most_calls on its calls. names: of
+    of far inputs beyond which the guard's expert answers. cap: on a plan's prices, most_calls on its calls.
+    capacity: how often experts may be asked. names: of
     this server. Tokens: None if there is none."""
 
     keep: str = "features"
@@ -44,6 +47,7 @@ class ServeSettings:
     drift_limit: float | None = None
     cap: float | None = None
     most_calls: int | None = None
+    capacity: Limits = field(default_factory=dict)
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     api_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
@@ -106,6 +110,14 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
     least = min((price for price in prices_of(router).values() if price is not None), default=0.0)
     if settings.cap is not None and settings.cap < least:
         raise ParameterError("cap", f"the cheapest expert costs {least:g}", settings.cap)
+    for name in settings.capacity:
+        if name not in router.experts:
+            raise ParameterError("capacity", unknown("expert", name, router.experts), name)
+    if settings.capacity and (
+        unplanned(router.network) is not None or router.route(example_query(router))[0].expected_costs is None
+    ):
+        problem = "this router does not expect a cost of each expert; use method=auto, or no plan"
+        raise ParameterError("capacity", problem)
     if settings.drift_limit is not None and router.training_inputs is None:
         problem = "the run has no summary of its training inputs; train it again, or leave this out"
         raise ParameterError("drift_limit", problem, settings.drift_limit)
@@ -182,9 +194,9 @@ def about_decision(decision: Decision) -> dict[str, Any]:
     }
 
 
-def about_run(run: ServedRun, settings: ServeSettings, drifts: bool) -> dict[str, Any]:
+def about_run(run: ServedRun, settings: ServeSettings, drifts: bool, left: Mapping[str, int]) -> dict[str, Any]:
     """Its experts, what a query is, what a price counts, and the policy. drifts: whether many inputs are far from the training
-    rows."""
+    rows. left: how often experts with a limit may be asked now."""
     router = run.router
     models = {name: upstream.model for name, upstream in settings.upstreams.items()}
     return {
@@ -198,12 +210,17 @@ def about_run(run: ServedRun, settings: ServeSettings, drifts: bool) -> dict[str
         "price_weight": six_digits(router.prices.weight),
         "price_factor": six_digits(router.description.factor),
         "takes_prices": takes_prices(router),
-        "policy": policy_notes(settings, router, drifts),
+        "policy": [*policy_notes(settings, router, drifts), *capacity_notes(settings, left)],
         "experts": [
             {"name": name, "price": six_digits(price), "model": models.get(name)}
+            | ({"capacity": str(settings.capacity[name]), "left": left[name]} if name in left else {})
             for name, price in prices_of(router).items()
         ],
     }
+
+
+def capacity_notes(settings: ServeSettings, left: Mapping[str, int]) -> list[str]:
+    return [f"capacity: {name} may be asked {settings.capacity[name]}, {left[name]} left" for name in left]
 
 
 def policy_notes(settings: ServeSettings, router: Router, drifts: bool) -> list[str]:

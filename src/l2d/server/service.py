@@ -7,20 +7,23 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from l2d.logs.decision import Call, Decision, new_decision_id, session_digest
+from l2d.logs.decision import Call, Decision, new_decision_id
 from l2d.logs.last_hour import read_last_hour
-from l2d.logs.outcome_log import LogUnavailable, OutcomeLog, ReportedOutcome
+from l2d.logs.outcome_log import Draft, OutcomeLog, ReportedOutcome
+from l2d.logs.refusals import LogUnavailable
+from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
 from l2d.server.course import PLAN, Course, begun
 from l2d.server.decisions import AnsweredTogether, Batcher, DriftMonitor, draw_expert
 from l2d.server.metrics import ServerMetrics
+from l2d.server.scarcity import Scarcity
 from l2d.server.served import (
     FORCE,
     ReloadRefused,
@@ -32,7 +35,7 @@ from l2d.server.served import (
     check_successor,
     prices_of,
 )
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, unknown
 
 LOG_SECONDS = 10.0  # for what is read and written of the log; a database may hang
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
@@ -52,6 +55,32 @@ async def written(waiting: Future[T]) -> T:
         raise LogUnavailable(f"no answer within {LOG_SECONDS:g} seconds") from None
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """What a request says beside its query. session: the digest of a conversation, which stays with who held it, if it is to
+    stay. alone: ask one expert, unless it fails. away: who may not be asked. variant: of the router, if a plan waits for
+    answers that are reported."""
+
+    session: str | None = None
+    stays: bool = False
+    held: str | None = None
+    alone: bool = False
+    away: frozenset[str] = frozenset()
+    variant: Sequence[Any] | None = None
+
+
+def away(router: Router, available: Sequence[str] | None) -> frozenset[str]:
+    """The experts that a request does not allow."""
+    if available is None:
+        return frozenset()
+    if unplanned(router.network) is not None:
+        raise L2DError("available: this router follows a plan, which may ask all")
+    for name in available:
+        if name not in router.experts:
+            raise L2DError(f"available={name[:64]}: {unknown('expert', name[:64], router.experts)}")
+    return frozenset(router.experts) - {*available}
+
+
 class RouterService:
     """load: reads a run's folder, with the options of the first run. swaps: the number of reloads in the log when the first worker
     started; the service follows later ones. None: follow reloads from now on. reloaded: the run of the last reload in the log."""
@@ -68,6 +97,7 @@ class RouterService:
         self.current, self.log, self.settings, self.load = run, log, settings, load
         self.previous = run  # plans that wait for an answer go on with the run that began them
         self.metrics, self.drift = ServerMetrics(), DriftMonitor(settings.drift_limit)
+        self.scarcity = Scarcity(settings.capacity)
         self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
         self.rng = rng or random.Random()
         self._reloading, self._fitting, self._previewing = (asyncio.Lock() for _ in range(3))
@@ -91,14 +121,11 @@ class RouterService:
             await asyncio.to_thread(self.log.close)  # here: after SIGTERM uvicorn does not come back
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:
-        """Answer /v1/route. Raises L2DError, Overloaded, LogUnavailable."""
+        """Answer /v1/route. Raises L2DError, Overloaded, LogUnavailable, NobodyFree."""
         run, asked = self.current, (body.prices, body.budget, body.confidence, body.raw)
         router = await self.router_at(run, *asked)
-        found = [
-            one if one.course is None else replace(one, state=one.course.state(asked))
-            for one in await self._decide(run, router, queries_of(body))
-        ]
-        await self._log(found)
+        wishes = Wishes(away=away(router, body.available), variant=asked)
+        found = await self._decide(run, router, queries_of(body), wishes)
         for one in found:
             if one.state is None:  # else its calls are counted
                 self.count_spend(one.expert, one.price)
@@ -111,81 +138,100 @@ class RouterService:
         async with self._fitting:  # one at a time: guards are fitted on the cores that decide
             return await asyncio.to_thread(run.variant, *asked)
 
-    async def decide_chat(
-        self, messages: list[Message], features: Mapping[str, Any], session: str | None, reroute: bool, alone: bool
-    ) -> Decision:
-        """features: by column, maybe among others. session: the name of a conversation, which stays with its expert unless
-        reroute. alone: ask one expert, unless it fails."""
+    async def decide_chat(self, messages: list[Message], features: Mapping[str, Any], wishes: Wishes) -> Decision:
+        """features: by column, maybe among others."""
         run = self.current
         query = chat_query(messages, features, run.router.description)
-        digest = session_digest(session)
-        held = None if digest is None or reroute else await written(self.log.expert_of(digest))
-        [found] = await self._decide(run, run.router, [query], digest, held, alone)
-        await self._log([found])
+        if wishes.stays:
+            wishes = replace(wishes, held=await written(self.log.expert_of(str(wishes.session))))
+        [found] = await self._decide(run, run.router, [query], wishes)
         return found
 
-    async def log_asked(self, expert: str, session: str | None) -> Decision:
+    async def log_asked(self, expert: str, wishes: Wishes) -> Decision:
         """Log an expert that the client named, so that it can have an outcome. No policy chose it."""
         run = self.current
         prices = prices_of(run.router)
-        about: dict[str, Any] = {"price": prices[expert], "session": session_digest(session), "prices": prices}
-        found = Decision(new_decision_id(), run.name, expert, None, "client", None, **about)
-        await self._log([found])
+        about: dict[str, Any] = {"price": prices[expert], "session": wishes.session, "prices": prices}
+        named = Decision(new_decision_id(), run.name, expert, None, "client", None, **about)
+        [found] = await self._log([lambda barred: None if expert in barred else named])
         return found
 
     async def _decide(
-        self,
-        run: ServedRun,
-        router: Router,
-        bodies: Sequence[QueryBody],
-        session: str | None = None,
-        held: str | None = None,
-        alone: bool = False,
+        self, run: ServedRun, router: Router, bodies: Sequence[QueryBody], wishes: Wishes
     ) -> list[Decision]:
-        """Return decisions, which are not logged yet. session: a digest. held: the expert that the conversation has already."""
+        """Return decisions that are on disk."""
         queries = [read_query(body, router.description) for body in bodies]
         answered = await self.batcher.ask(router, queries)
         if run is self.current:  # after a reload, other inputs are far
             self._note_drift(answered)
-        prices, keep = prices_of(router), self.settings.keep
-        found = []
+        prices, keep, drafts = prices_of(router), self.settings.keep, list[Draft]()
+        numbers = answered.inputs.flatten(1).numpy().astype("<f4", copy=False) if keep == "features" else None
         for place, (query, choice) in enumerate(zip(queries, answered.choices, strict=True)):
-            course = begun(router, choice, answered.outputs[[place]], self.settings, alone)
-            expert, by, propensity = self._draw(router, choice, held, course)
-            course = None if course is None else course.opened(expert, by, propensity, self.rng)
-            about: dict[str, Any] = {"session": session, "prices": prices, **about_choice(choice)}
+            course = begun(router, choice, answered.outputs[place : place + 1], self.settings, wishes.alone)
+            about: dict[str, Any] = {"session": wishes.session, "prices": prices, **about_choice(choice)}
             if keep == "text" and not choice.unread:
                 about["text"] = query
-            if keep == "features" and not choice.unread:
-                about["features"] = answered.inputs[place].flatten().numpy().astype("<f4").tobytes()
-            chosen = (expert, choice.expert, by, propensity, prices[expert])
-            planned = course is not None and not course.alone
-            found.append(Decision(new_decision_id(), run.name, *chosen, **about, planned=planned, course=course))
-        return found
+            if numbers is not None and not choice.unread:
+                about["features"] = numbers[place].tobytes()
+            drafts.append(self._draft(run.name, router, choice, course, wishes, about))
+        return await self._log(drafts)
+
+    def _draft(
+        self, run: str, router: Router, choice: Choice, course: Course | None, wishes: Wishes, about: dict[str, Any]
+    ) -> Draft:
+        """A decision that waits to hear whose capacity is used up."""
+
+        def decide(full: frozenset[str]) -> Decision | None:
+            free = [name for name in router.experts if name not in full | wishes.away]
+            if not free:
+                return None
+            expert, by, propensity = self._draw(router, choice, wishes.held, course, free)
+            opened = None if course is None else course.opened(expert, by, propensity, self.rng)
+            chosen = (expert, choice.expert, by, propensity, about["prices"][expert])
+            planned = opened is not None and not opened.alone
+            state = None if opened is None or wishes.variant is None else opened.state(wishes.variant)
+            return Decision(new_decision_id(), run, *chosen, **about, planned=planned, course=opened, state=state)
+
+        return decide
 
     def _draw(
-        self, router: Router, choice: Choice, held: str | None, course: Course | None
+        self, router: Router, choice: Choice, held: str | None, course: Course | None, free: Sequence[str]
     ) -> tuple[str, str, float | None]:
         """Return who gets the query, who decided that, and its propensity. Only the first turn of a conversation is a decision, so
         later ones have no propensity."""
-        if self.settings.shadow is not None:
-            return self.settings.shadow, "shadow", 1.0
-        if held in router.experts:
+        if self.settings.shadow in free:
+            return str(self.settings.shadow), "shadow", 1.0
+        if held in free:
             return str(held), "session", None
-        preferred, by = choice.expert, "unreadable" if choice.unread else "router"
-        experts: Sequence[str] = router.experts
+        preferred, by = self.scarcity.preferred(router, choice, free), "unreadable" if choice.unread else "router"
+        by = by if preferred == choice.expert else "capacity"
         if course is not None:
-            preferred, by, experts = str(course.turn), by if course.alone else PLAN, course.affordable
-        if self.drift.beyond and not choice.unread and best_single(router) in experts:
+            preferred, by, free = str(course.turn), by if course.alone else PLAN, course.affordable
+        if self.drift.beyond and not choice.unread and best_single(router) in free:
             preferred, by = best_single(router), "drift"
-        return draw_expert(preferred, by, experts, self.settings.explore, self.rng)
+        return draw_expert(preferred, by, free, self.settings.explore, self.rng)
 
-    async def _log(self, decisions: Sequence[Decision]) -> None:
-        await written(self.log.add_decisions(decisions))
-        for one in decisions:
+    async def _log(self, drafts: Sequence[Draft]) -> list[Decision]:
+        """Decide, where limits may change the choice in the same transaction that counts it."""
+        if self.settings.capacity:
+            found = await written(self.log.decide(drafts, self.settings.capacity))
+        else:
+            found = [one for draft in drafts if (one := draft(frozenset())) is not None]
+            await written(self.log.add_decisions(found))
+        for one in found:
             self.metrics.choices.labels(one.expert, one.decided_by).inc()
             if one.guard is not None:
                 self.metrics.guarded.labels(one.guard.partition(":")[0]).inc()
+        return found
+
+    async def may_ask(self, expert: str) -> bool:
+        """Count a question that no decision counted; False if the expert has no capacity left."""
+        limits = self.settings.capacity
+        return expert not in limits or await written(self.log.ask(expert, {expert: limits[expert]}))
+
+    async def left(self) -> dict[str, int]:
+        """How often each expert with a limit may be asked now."""
+        return await written(self.log.left(self.settings.capacity)) if self.settings.capacity else {}
 
     async def preview(self, body: PreviewBody) -> dict[str, Any]:
         """The router's own choice, which leaves no trace."""
@@ -266,6 +312,7 @@ class RouterService:
         self.metrics.run.labels(new.name).set(1)
         self.previous, self.current = self.current, new
         self.drift.forget()
+        self.scarcity.forget()
         print(f"l2d serves {new.name} now", file=sys.stderr, flush=True)
 
     async def follow(self) -> None:
@@ -294,6 +341,16 @@ class RouterService:
         while True:
             await asyncio.sleep(FOLLOW)
             await self.try_to_follow()
+            if self.settings.capacity:
+                await self.learn_prices()
+
+    async def learn_prices(self) -> None:
+        """Learn what scarce experts are worth now. Without the log, they keep the prices that they have."""
+        limits = self.settings.capacity
+        with suppress(LogUnavailable):
+            decided = await written(self.log.decided_since([one.seconds for one in limits.values()]))
+            known = dict(zip(limits, decided, strict=True))
+            await asyncio.to_thread(self.scarcity.learn, self.current.router.experts, known)
 
     def _note_drift(self, answered: AnsweredTogether) -> None:
         was = self.drift.beyond

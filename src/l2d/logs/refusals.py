@@ -1,0 +1,13 @@
+"""Why the log did not do what was asked."""
+
+
+class LogUnavailable(Exception):
+    """Nothing was written: the database is locked, the disk is full, or the file is gone."""
+
+
+class OutcomeRefused(Exception):
+    """Nothing of the request was recorded. status: of the HTTP answer."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status

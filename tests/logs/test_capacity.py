@@ -1,0 +1,143 @@
+"""Limits are kept exactly: in any minute, by threads, processes and servers that are killed."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from l2d.logs.capacity import Limit, NobodyFree, read_limits
+from l2d.logs.decision import Decision, new_decision_id
+from l2d.logs.outcome_log import OutcomeLog
+from l2d.utils.errors import ParameterError
+
+EXPERTS = ("a", "b")
+
+
+def first_free(full: frozenset[str]) -> Decision | None:
+    free = [name for name in EXPERTS if name not in full]
+    return Decision(new_decision_id(), "run", free[0], "a", "router", 1.0) if free else None
+
+
+def in_log(file: Path) -> dict[str, int]:
+    with sqlite3.connect(file) as log:
+        found = dict(log.execute("SELECT expert, count(*) FROM decisions GROUP BY expert").fetchall())
+    log.close()
+    return found
+
+
+def test_any_window_against_a_slow_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question is allowed if and only if fewer than the limit were, in the seconds before it."""
+    log, rng, now = OutcomeLog(tmp_path / "log.sqlite"), random.Random(0), 1e9
+    limits = {"a": Limit(5, "minute")}
+    times: list[float] = []
+    monkeypatch.setattr("l2d.logs.capacity.time.time", lambda: now)
+    for _ in range(400):
+        now += rng.choice([0.0, 0.3, 2.0, 20.0, -1.0])
+        clock = max([now, *times[-1:]])  # a clock that goes back stands still
+        expected = sum(clock - 60 < one for one in times) < 5
+        assert log.left(limits).result() == {"a": 5 - sum(clock - 60 < one for one in times)}
+        assert log.ask("a", limits).result() == expected
+        times += [clock] if expected else []
+    log.close()
+    assert len(times) > 50
+
+
+def test_a_request_gets_all_or_nothing(tmp_path: Path) -> None:
+    log, limits = OutcomeLog(tmp_path / "log.sqlite"), {"a": Limit(2, "hour"), "b": Limit(1, "day")}
+    found = log.decide([first_free] * 2, limits).result()
+    assert [one.expert for one in found] == ["a", "a"]
+    with pytest.raises(NobodyFree) as refused:
+        log.decide([first_free] * 2, limits).result()
+    assert 3500 < int(refused.value.retry_after) <= 3601
+    assert log.left(limits).result() == {"a": 0, "b": 1}
+    assert [one.expert for one in log.decide([first_free], limits).result()] == ["b"]
+    log.close()
+    again = OutcomeLog(tmp_path / "log.sqlite")  # a restart
+    with pytest.raises(NobodyFree):
+        again.decide([first_free], limits).result()
+    assert not again.ask("a", {"a": Limit(2, "hour")}).result()
+    within, now = again.decided_since([3600.0, 0.0]).result()
+    assert (within > 0, now) == (True, 0)  # about: decisions of one millisecond have no order
+    again.close()
+    assert in_log(tmp_path / "log.sqlite") == {"a": 2, "b": 1}
+
+
+def test_many_threads_and_two_servers(tmp_path: Path) -> None:
+    logs = [OutcomeLog(tmp_path / "log.sqlite") for _ in range(2)]
+    limits, refused = {"a": Limit(37, "hour"), "b": Limit(11, "day")}, list[int]()
+
+    def ask(log: OutcomeLog) -> None:
+        for _ in range(10):
+            try:
+                log.decide([first_free], limits).result()
+            except NobodyFree:
+                refused.append(1)
+
+    threads = [threading.Thread(target=ask, args=(log,)) for log in logs * 4]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for log in logs:
+        log.close()
+    assert (in_log(tmp_path / "log.sqlite"), len(refused)) == ({"a": 37, "b": 11}, 80 - 48)
+
+
+ASK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.logs.test_capacity import Limit, OutcomeLog, first_free
+log = OutcomeLog(Path(sys.argv[1]))
+while True:
+    log.decide([first_free], {"a": Limit(300, "hour"), "b": Limit(10**6, "hour")}).result()
+"""
+
+
+@pytest.mark.full
+def test_servers_that_are_killed(tmp_path: Path) -> None:
+    """The limit is reached by two processes, killed and started again, and never exceeded."""
+    file, rng = tmp_path / "log.sqlite", random.Random(0)
+    OutcomeLog(file).close()
+    command = [sys.executable, "-c", ASK, str(file), str(Path(__file__).parents[2])]
+    end = time.monotonic() + 60
+    while in_log(file).get("b", 0) < 50 and time.monotonic() < end:
+        both = [subprocess.Popen(command) for _ in range(2)]
+        before = sum(in_log(file).values())
+        while sum(in_log(file).values()) < before + 100 and time.monotonic() < end:
+            time.sleep(rng.uniform(0.01, 0.05))
+        for one in both:
+            one.send_signal(signal.SIGKILL)
+            one.wait()
+    assert in_log(file)["a"] == 300
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"z": "1/hour"}, "capacity=z"),
+        *(
+            ({"a": text}, f"capacity.a={text}")
+            for text in ("40", "40/week", "0/hour", "-1/hour", "1.5/day", "x/minute")
+        ),
+    ],
+)
+def test_bad_limits(given: Any, key: str) -> None:
+    with pytest.raises(ParameterError) as problem:
+        read_limits(given, EXPERTS)
+    assert str(problem.value).startswith(f"{key}: ")
+
+
+def test_limits_as_they_are_written() -> None:
+    assert read_limits({"a": "40/hour", "b": " 100 / minute "}, EXPERTS) == {
+        "a": Limit(40, "hour"),
+        "b": Limit(100, "minute"),
+    }
+    assert str(Limit(40, "hour")) == "40/hour"
