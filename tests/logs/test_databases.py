@@ -13,6 +13,7 @@ import pytest
 from tests.logs.postgres import PostgresServer, postgres
 
 from l2d.logs import databases
+from l2d.logs.capacity import Limit
 from l2d.logs.databases import connect, is_url, log_address, without_password
 from l2d.logs.decision import Decision
 from l2d.logs.export import read_joined, read_long_form
@@ -290,3 +291,13 @@ def test_reading_changes_nothing(tmp_path: Path, version: int | None) -> None:
         before = file.read_bytes()
         assert read_long_form(file).columns["id"] == ["kept"]
         assert file.read_bytes() == before
+
+
+def test_limits_in_both(address: Path | str) -> None:
+    logs, limits = [OutcomeLog(address), OutcomeLog(address)], {"a": Limit(3, "hour")}
+    found = logs[0].decide([lambda full: None if "a" in full else decided(1)], limits).result()
+    asked = [log.ask("a", limits).result() for log in logs * 2]
+    left = [log.left(limits).result() for log in logs]
+    for log in logs:
+        log.close()
+    assert ([one.expert for one in found], asked, left) == (["a"], [True, True, False, False], [{"a": 0}] * 2)

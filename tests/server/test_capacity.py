@@ -41,6 +41,7 @@ def test_the_next_best_answers_until_nobody_is_left(run: Untrained, tmp_path: Pa
         assert {one.json()["propensity"] for one in found[:4]} == {1.0}
         assert (found[4].status_code, "capacity" in message_of(found[4])) == (429, True)
         assert 50 <= int(found[4].headers["retry-after"]) <= 61
+        assert client.post("/v1/route", json={**TEXT, "budget": 0.4}).status_code == 422
         about = client.get("/v1/experts").json()
     assert {one["name"]: (one["capacity"], one["left"]) for one in about["experts"]} == {
         first: ("2/hour", 0),
@@ -141,8 +142,10 @@ def test_prices_wait_for_enough_decisions(run: Untrained) -> None:
     assert not scarcity.prices
 
 
-def test_routers_without_expected_costs_are_refused(run: Untrained) -> None:
+def test_settings_that_do_not_fit(run: Untrained) -> None:
     router = Router.load(run.path)
     with pytest.raises(ParameterError, match=r"^capacity=z"):
         check_settings(ServeSettings(capacity={"z": Limit(1, "day")}), router)
     check_settings(ServeSettings(capacity={"a": Limit(1, "day")}), router)
+    with pytest.raises(ParameterError, match=r"^capacity: .*budget"):
+        check_settings(ServeSettings(capacity={"a": Limit(1, "day")}), router.within(0.4))

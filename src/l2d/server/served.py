@@ -118,6 +118,8 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
     ):
         problem = "this router does not expect a cost of each expert; use method=auto, or no plan"
         raise ParameterError("capacity", problem)
+    if settings.capacity and router.operating_point is not None:
+        raise ParameterError("capacity", "cannot be combined with a budget or max_error, which it would break")
     if settings.drift_limit is not None and router.training_inputs is None:
         problem = "the run has no summary of its training inputs; train it again, or leave this out"
         raise ParameterError("drift_limit", problem, settings.drift_limit)

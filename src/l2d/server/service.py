@@ -124,6 +124,8 @@ class RouterService:
         """Answer /v1/route. Raises L2DError, Overloaded, LogUnavailable, NobodyFree."""
         run, asked = self.current, (body.prices, body.budget, body.confidence, body.raw)
         router = await self.router_at(run, *asked)
+        if self.settings.capacity and router.operating_point is not None:
+            raise L2DError("budget: experts have limits here (--capacity), which would break it")
         wishes = Wishes(away=away(router, body.available), variant=asked)
         found = await self._decide(run, router, queries_of(body), wishes)
         for one in found:
