@@ -148,13 +148,11 @@ def read_given(
 
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:
-    settings = experiment.settings
-    if settings.stop_after is not None:
-        raise ParameterError("stop_after", "is for runs that are resumed later; use recipe.epochs", settings.stop_after)
-    if experiment.logger.name != "csv":
-        raise ParameterError("logger", "is for runs with a folder; use l2d train", experiment.logger.name)
-    if settings.evaluation == "cross_validate":
-        raise ParameterError("evaluation", "is for runs on a table; l2d.fit holds rows out", settings.evaluation)
+    stop, logger, evaluation = experiment.settings.stop_after, experiment.logger.name, experiment.settings.evaluation
+    given = {"stop_after": stop, "logger": logger, "evaluation": evaluation}
+    for key, usual in (("stop_after", (None,)), ("logger", ("csv",)), ("evaluation", ("auto", "holdout"))):
+        if given[key] not in usual:
+            raise ParameterError(key, "is for runs with a folder; use l2d train", given[key])
 
 
 def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:

@@ -44,9 +44,10 @@ def main(arguments: Sequence[str]) -> None:
         if wrong := [key for key in options.keys if not key.startswith("dataset.")]:
             raise L2DError(f"{wrong[0]}: give keys of the dataset, such as dataset.text=query")
         path = Path(options.file).expanduser()
-        sound = check_server_log(path) if is_server_log(path) else check_table(path, options.keys)
-        sys.stdout.flush()
-        if not sound:
+        if is_server_log(path):
+            tell_server_log(path)
+        elif not check_table(path, options.keys):
+            sys.stdout.flush()
             sys.exit(1)
 
 
@@ -54,18 +55,16 @@ def is_server_log(path: Path) -> bool:
     """True for the log of l2d serve and for its export."""
     if not path.is_file() or path.suffix.lower() not in KINDS:
         return path.is_file()
-    names = read_header(path).names
-    return {EXPERT, "propensity", "router_choice"} <= {*names}
+    return {EXPERT, "propensity", "router_choice"} <= {*read_header(path).names}
 
 
-def check_server_log(path: Path) -> bool:
+def tell_server_log(path: Path) -> None:
     from l2d.logs.rows import left_out_note, read_rows
 
     rows = read_rows(path)
     graded = f"{counted(len(rows), 'decision')} with an outcome{left_out_note(rows.left_out)}"
     print(f"{path}: the log of l2d serve; {graded}")
     print(f"experts: {listed(rows.expert_names)}\n\nrun:\n  l2d train dataset=log {path_key(path)}")
-    return True
 
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:
@@ -84,13 +83,11 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
     rows, faults = read(replace(dataset, arguments={**named, **found}), path)
     kind = "a table with a row per query" if own else "a log with a row per answer"
     print(f"{path}: {kind}; {counted(len(sheet), 'row')}\n")
-    named_so = dict.fromkeys(rows.seen.features if rows else (), "feature") | dict.fromkeys(
-        named["confounders"] or [], "confounder"
-    )
-    unused = tell_roles(sheet.names, kinds, guesses, own | named_so)
+    used = dict.fromkeys(rows.seen.features if rows else (), "feature")
+    used |= dict.fromkeys(named["confounders"] or [], "confounder")
+    unused = tell_roles(sheet.names, kinds, guesses, own | used)
     for names in found.get("merge", []):
-        apart = f"without dataset.merge they are {len(names)} experts"
-        print(f"nearly equal names of experts: {listed(names)}; the command makes them one ({apart})")
+        print(f"nearly equal names of experts: {listed(names)}; the command makes them one")
     print("".join(f"\nfault {number}: {text}" for number, text in enumerate(faults, start=1)) or "\nno faults")
     if rows and rows.amounts and not faults and "propensities" not in rows.amounts:
         free = [name for name in unused if name.casefold() not in AFTER and not IDS.fullmatch(name)]

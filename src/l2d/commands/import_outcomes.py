@@ -39,8 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
     """Write the table, and print the notes and the command that trains on it."""
     write_sheet(out, outcomes.columns)
-    for note in outcomes.notes:
-        print(note, file=sys.stderr)
+    print(*outcomes.notes, sep="\n", end="\n" * bool(outcomes.notes), file=sys.stderr)
     print(summary_of(out, outcomes.columns))
 
 

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from l2d.analysis.curve.show import gains_table
 from l2d.analysis.report.compare import findings_of, sentence, summarise
 from l2d.analysis.report.paper import PAPER
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells, with_tuned
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
 from l2d.analysis.report.verdicts import measured_in, verdicts_page
+from l2d.config import titles
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
 from l2d.utils.text import counted
@@ -67,42 +69,31 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     swept = cells_of_sweep(overrides, finished, finished[0].folder.absolute().parents[5])
     cells = with_tuned([cell for cell in swept if cell.folder.absolute().is_relative_to(inside)])
     if not any(cell.runs for cell in cells):
+        others = sum(len(cell.runs) for cell in finished)
         raise L2DError(
-            f"{folder}: no finished run of this sweep; {sum(len(cell.runs) for cell in finished)} finished with other settings."
-            f" To report all of these, give the folder alone: l2d report {folder} (key=value means the runs of l2d train -m with"
-            " the same keys, all of them; dry_run=true there lists what is looked for)"
+            f"{folder}: no finished run of this sweep, but {others} of others: l2d report {folder} shows those"
         )
     return cells
 
 
-def markdown_curves(folder: Path) -> str:
-    """The figures of the curves that `l2d curve` has drawn there."""
-    if not (files := sorted(folder.glob("curves/*/summary.json"))):
-        return ""
-    from l2d.analysis.curve.show import gains_table
-
-    return gains_table([json.loads(file.read_text(encoding="utf-8")) for file in files])
-
-
 def write_report(words: Sequence[str]) -> str:
     """Write the report; return its findings and its files."""
-    from l2d.config import titles
-
     started = time.monotonic()
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
     paper = own if (own := folder / PAPER.name).is_file() else PAPER
-    entries, findings, out = summarise(cells, paper), findings_of(cells), folder / "report"
-    markdown = [markdown_findings(findings, titles()), markdown_tables(entries, titles()), markdown_curves(folder)]
+    entries, findings, out, named = summarise(cells, paper), findings_of(cells), folder / "report", titles()
+    markdown = [markdown_findings(findings, named), markdown_tables(entries, named)]
+    if drawn := sorted(folder.glob("curves/*/summary.json")):  # by l2d curve
+        markdown.append(gains_table([json.loads(file.read_text(encoding="utf-8")) for file in drawn]))
     files = {
-        out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), titles()),
-        out / "tables.md": "\n".join(part for part in markdown if part),
-        out / "tables.tex": latex_tables(entries, titles()),
+        out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), named),
+        out / "tables.md": "\n".join(markdown),
+        out / "tables.tex": latex_tables(entries, named),
     }
     if measured := measured_in(cells, paper):
-        files[out / "verdicts.md"] = (
-            f"# The paper's numbers and these runs\n\n{verdicts_page(measured, titles(), paper)}"
-        )
+        page = verdicts_page(measured, named, paper)
+        files[out / "verdicts.md"] = f"# The paper's numbers and these runs\n\n{page}"
     out.mkdir(exist_ok=True)
     for file, text in files.items():
         write_text(file, text)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # they import torch
 LIMITS = (
     *(("explore", 0, 1), ("explore_second", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("cap", 0, 1e9)),
     *((name, 1, 1024) for name in ("threads", "workers", "most_calls")),
+    *(("batch", 1, 1e6), ("body_limit", 1e-6, 1e6)),
 )
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
 UVICORN = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 30, "lifespan": "on"}
@@ -85,10 +86,7 @@ def check_numbers_given(options: argparse.Namespace) -> None:
     for name, least, most in LIMITS:
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
-            raise ParameterError(f"--{name.replace('_', '-')}", f"must be from {least} to {most}", value)
-    for name in ("batch", "body_limit"):
-        if not 0 < getattr(options, name) < float("inf"):
-            raise ParameterError(f"--{name.replace('_', '-')}", "must be greater than 0", getattr(options, name))
+            raise ParameterError(f"--{name.replace('_', '-')}", f"must be from {least:g} to {most:g}", value)
 
 
 def read_token(variable: str) -> str | None:
@@ -166,9 +164,9 @@ def make_app_of(options: argparse.Namespace, swaps: int | None = None, tokens: T
     """The app of one process."""
     import torch
 
-    torch.set_num_threads(options.threads)
     from l2d.server.app import make_app
 
+    torch.set_num_threads(options.threads)
     return make_app(make_service(options, swaps, tokens))
 
 
@@ -223,11 +221,9 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     open_to_all = "; anybody may ask" if service.settings.api_token is None else ""
     router, last = service.current.router, service.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
-    for about in (router.guard_note, router.operating_point, other):
-        if about is not None:
-            print(about, file=sys.stderr)
     said = f"l2d serves {options.run} on http://{host}:{port}; log: {without_password(options.log)}{open_to_all}"
-    print(said, file=sys.stderr, flush=True)
+    notes = [about for about in (router.guard_note, router.operating_point, other) if about is not None]
+    print(*notes, said, sep="\n", file=sys.stderr, flush=True)
 
 
 def serve(uvicorn: Any, app: Any, options: argparse.Namespace) -> None:

@@ -102,8 +102,7 @@ class RunFolder:
         return f"{file.read_text(encoding='utf-8')}\n" if file.exists() else ""
 
     def timing(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.path / "timing.json").read_text(encoding="utf-8"))
-        return content
+        return dict(json.loads((self.path / "timing.json").read_text(encoding="utf-8")))
 
     def _lock(self) -> filelock.BaseFileLock:
         """One per process: who holds it may take it again."""

@@ -10,17 +10,15 @@ FAR = 100  # times as many rows: nobody waits for them
 
 def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
     """How many rows a log is worth, and how strong something unseen must be to flip the verdict."""
-    rows = ", ".join(
-        f"{one.name} {count:,.0f}" for one, count in zip(metrics.experts, log.effective_rows, strict=False)
-    )
+    known = zip(metrics.experts, log.effective_rows, strict=False)
+    rows = ", ".join(f"{one.name} {count:,.0f}" for one, count in known)
     rare = "" if log.rare is None else f"; {log.rare:.1%} of the rows have an expert whose propensity is below .02"
     lines = [f"overlap: effective rows {rows}, of {metrics.rows.test:,}{rare}"]
     if log.propensities == "estimated" and log.flip_strength > 1:
         alone = metrics.guarded.constant
         what = "the router costs less" if alone is None else f"{alone} is the cheapest single expert"
-        lines.append(
-            f"sensitivity: {what} unless an unseen factor changes the odds of being asked by more than ×{log.flip_strength:.3g}"
-        )
+        factor = f"an unseen factor changes the odds of being asked by more than ×{log.flip_strength:.3g}"
+        lines.append(f"sensitivity: {what} unless {factor}")
     return lines
 
 

@@ -159,9 +159,7 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
     if off := switched_off(experiment):
         tell(f"no GPU here: running with {off}")
     if unplanned(router.network) is not None and planner_of(router.network) is None:
-        tell(
-            "too few rows have several answers, so this router makes one choice; l2d serve --explore-second asks for them"
-        )
+        tell("too few rows have several answers, so this router makes one choice (l2d serve --explore-second)")
     for line in advice(experiment, router.method, splits.panel.names):
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"

@@ -92,7 +92,7 @@ def mean_loss(cell: FinishedCell) -> float:
 
 
 def guard_acts(cells: Sequence[FinishedCell]) -> bool:
-    """True if the guard changed decisions in any run. Then every method has a guarded loss, to compare them by it."""
+    """True if the guard changed decisions in any run. Then every method has a guarded loss."""
     return any(run.guarded.changes_decisions for cell in cells for run in cell.runs.values())
 
 
@@ -120,12 +120,10 @@ def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCe
     alike = [cell for cell in finished if cell.runs.keys() == most.runs.keys()]
     entries = []
     for name, title in BASELINES.items():
-        scores = [getattr(run.baselines, name) for run in most.runs.values()]
-        if None in scores:  # not all data have neighbours and categories
-            continue
-        others = [[getattr(run.baselines, name) for run in cell.runs.values()] for cell in alike]
-        of = f" (run of {labels[most]})" if any(other != scores for other in others) else ""
-        entries.append({"label": f"{title}{of}", "kind": "baseline"} | mean_scores(scores))
+        scores, *others = [[getattr(run.baselines, name) for run in cell.runs.values()] for cell in [most, *alike]]
+        if None not in scores:  # not all data have neighbours and categories
+            of = f" (run of {labels[most]})" if any(other != scores for other in others) else ""
+            entries.append({"label": f"{title}{of}", "kind": "baseline"} | mean_scores(scores))
     return entries
 
 

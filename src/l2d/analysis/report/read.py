@@ -29,11 +29,16 @@ LEVELS = ("dataset", "setup", "experts", "cost", "method", "variant")  # the fol
 
 @dataclass(frozen=True)
 class Tuned:
-    """A setting that a search chose on validation. search: its folder's name. tried: the number of settings. chosen: key=value."""
+    """A search with a result. search: its folder's name. tried: the number of settings. chosen: key=value. start, winner,
+    trial_runs: absolute paths of cells and runs. seeds: of the winner."""
 
     search: str
     tried: int
     chosen: tuple[str, ...]
+    start: str
+    winner: str
+    trial_runs: frozenset[str]
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,30 +146,18 @@ def read_cells(folder: Path) -> list[FinishedCell]:
             print(f"warning: {error}; left out", file=sys.stderr)
             continue
         names = run.parent.absolute().parts[-len(LEVELS) :]
-        if len(names) < len(LEVELS):
-            raise L2DError(f"{run}: runs are kept in {'/'.join(f'<{level}>' for level in LEVELS)}/seed=<s>")
         seed = int(run.name.removeprefix("seed="))
         cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
-    return [cells[names] for names in sorted(cells) if _has_config(cells[names])]
-
-
-def _has_config(cell: FinishedCell) -> bool:
-    try:
-        return isinstance(cell.config, dict)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        print(f"warning: {cell.folder}: config.yaml cannot be read ({type(error).__name__}); left out", file=sys.stderr)
-        return False
-
-
-@dataclass(frozen=True)
-class FinishedSearch:
-    """A search with a result. start, winner, trial_runs: absolute paths of cells and runs. seeds: of the winner."""
-
-    start: str
-    winner: str
-    trial_runs: frozenset[str]
-    seeds: tuple[int, ...]
-    how: Tuned
+    for names, cell in [*cells.items()]:
+        try:
+            assert isinstance(cell.config, dict)
+        except (OSError, yaml.YAMLError, UnicodeDecodeError, AssertionError) as error:
+            print(
+                f"warning: {cell.folder}: config.yaml cannot be read ({type(error).__name__}); left out",
+                file=sys.stderr,
+            )
+            del cells[names]
+    return [cells[names] for names in sorted(cells)]
 
 
 def with_tuned(cells: Sequence[FinishedCell]) -> list[FinishedCell]:
@@ -178,26 +171,20 @@ def with_tuned(cells: Sequence[FinishedCell]) -> list[FinishedCell]:
     return sorted([*kept, *tuned.values()], key=places.__getitem__)
 
 
-def searches_beside(cells: Sequence[FinishedCell]) -> Iterator[FinishedSearch]:
+def searches_beside(cells: Sequence[FinishedCell]) -> Iterator[Tuned]:
     for method in sorted({cell.folder.parent for cell in cells}):
         for file in sorted(method.glob("tune-*/result.json")):
             try:
-                yield read_search(file.parent, json.loads(file.read_text(encoding="utf-8")))
+                result, folder = json.loads(file.read_text(encoding="utf-8")), file.parent
+                start, winner = (_path(folder / result[name]) for name in ("start", "winner"))
+                runs = frozenset(_path(folder / run) for run in result["trial_runs"])
+                seeds = tuple(map(int, result["test_deferral_loss"]["tuned"]))
+                yield Tuned(folder.name, result["trials"], tuple(result["overrides"]), start, winner, runs, seeds)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 print(f"{file}: cannot be read ({type(error).__name__}); left out", file=sys.stderr)
 
 
-def read_search(folder: Path, result: Mapping[str, Any]) -> FinishedSearch:
-    return FinishedSearch(
-        start=_path(folder / result["start"]),
-        winner=_path(folder / result["winner"]),
-        trial_runs=frozenset(_path(folder / run) for run in result["trial_runs"]),
-        seeds=tuple(map(int, result["test_deferral_loss"]["tuned"])),
-        how=Tuned(folder.name, result["trials"], tuple(result["overrides"])),
-    )
-
-
-def winner_of(search: FinishedSearch, known: Mapping[str, FinishedCell]) -> FinishedCell | None:
+def winner_of(search: Tuned, known: Mapping[str, FinishedCell]) -> FinishedCell | None:
     """The winner with the seeds of the search; None if neither it nor a start that a sweep asked for is known, or without runs."""
     cell, start = known.get(search.winner), known.get(search.start)
     if cell is None and not (start and start.wanted):
@@ -205,10 +192,10 @@ def winner_of(search: FinishedSearch, known: Mapping[str, FinishedCell]) -> Fini
     if cell is None or cell.wanted:  # a sweep's cells lack the seeds that it did not ask for
         cell = next(iter(read_cells(Path(search.winner))), None)
     runs = {seed: cell.runs[seed] for seed in search.seeds if seed in cell.runs} if cell else {}
-    return replace(cell, wanted=search.seeds, runs=runs, tuned=search.how) if cell and runs else None
+    return replace(cell, wanted=search.seeds, runs=runs, tuned=search) if cell and runs else None
 
 
-def stays(cell: FinishedCell, searches: Sequence[FinishedSearch]) -> bool:
+def stays(cell: FinishedCell, searches: Sequence[Tuned]) -> bool:
     """True if a cell is shown beside the winners: always if a sweep asked for it. A winner's own cell is shown only if a search
     began there, any other only if it has runs that were not trials."""
     if cell.wanted or not cell.runs:
