@@ -22,9 +22,8 @@ DESCRIPTION = """The value of a router, by the outcomes in the log of l2d serve:
 the policy that ran and against each expert alone, with 95 % intervals.
 
 The log knows what one expert did on each query. The propensities that the server logged make up for it: the estimates are right
-whatever chose the experts, if all of them had a chance (l2d serve --explore). Rows that trained the router are left out, and
-rows without a price if the run counts prices and knows none itself; so are rows without a propensity, and answers that came
-before. A line says how many."""
+whatever chose the experts, if all of them had a chance (l2d serve --explore). Rows that trained the router are left out, and rows
+without a propensity or, if the run needs it, a price. A line says how many."""
 EPILOG = """columns:
   doubly robust   the mean cost: what a regression expects, corrected by the outcomes of the rows that were asked
   SNIPS           the mean cost by the outcomes alone, weighted by 1/propensity; less certain, but without a regression
@@ -101,11 +100,11 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
 
 
 def row_of(one: "PolicyValue", prices: Prices) -> list[str]:
-    robust, snips = (value_and_interval(found, prices) for found in (one.doubly_robust, one.snips))
-    return [one.name, *robust, *snips, *value_and_interval(one.gain, prices, "+"), f"{one.asked:,}"]
+    known = (one.doubly_robust, ""), (one.snips, ""), (one.gain, "+")
+    return [one.name, *(text for pair in known for text in value_and_interval(*pair, prices)), f"{one.asked:,}"]
 
 
-def value_and_interval(estimate: Estimate | None, prices: Prices, sign: str = "") -> tuple[str, str]:
+def value_and_interval(estimate: Estimate | None, sign: str, prices: Prices) -> tuple[str, str]:
     """A value, and the ends of its interval."""
     if estimate is None:
         return "", ""
@@ -141,12 +140,12 @@ def verdict(found: "LogValue", prices: Prices) -> str:
     """A sentence. The best expert alone is the best one on these rows, which favours it."""
     from l2d.router.score import BUDGET_SAYS
 
-    best = found.best_single
-    assert found.ran.gain is not None
+    best, ran = found.best_single, found.ran
+    assert ran.gain is not None
     assert best.gain is not None
     single = f"{best.name}, the best expert alone{BUDGET_SAYS[found.within_budget]}"
-    than = [compared(found.ran.gain, found.ran.name, prices), compared(best.gain, single, prices)]
-    return f"verdict: per query, the router {than[0]}, and {than[1]}."
+    than = f"{compared(ran.gain, ran.name, prices)}, and {compared(best.gain, single, prices)}"
+    return f"verdict: per query, the router {than}."
 
 
 def compared(gain: Estimate, name: str, prices: Prices) -> str:

@@ -1,20 +1,19 @@
 """l2d route: which expert a trained router sends each query to, as CSV."""
 
 import argparse
-import csv
-import io
 import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_text
 from l2d.utils.own_modules import look_in
+from l2d.utils.text import csv_text
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
@@ -43,13 +42,7 @@ Columns that the method does not estimate are left out, and the price if all are
 examples:
   l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
   l2d route runs/queries/own/table/error/mild/1a2b3c4d/seed=0 --file queries.csv --out choices.csv
-  l2d route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png
-
-in Python:
-  from l2d import Router
-  router = Router.load("runs/.../seed=0")
-  router.route(["Solve for x: 3x + 4 = 19."])[0].expert
-  router.at({"small": 0.1, "large": 0.3}).route(["Solve for x: 3x + 4 = 19."])"""
+  l2d route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png"""
 
 
 def make_route_parser() -> argparse.ArgumentParser:
@@ -159,8 +152,7 @@ def tell_how_it_decides(router: "Router") -> None:
     if router.operating_point is not None:
         print(router.operating_point, file=sys.stderr)
     if router.guard_note is not None:
-        without = " (--raw decides without the guard)" if not has_budget(router) else ""
-        print(f"{router.guard_note}{without}", file=sys.stderr)
+        print(router.guard_note + " (--raw decides without the guard)" * (not has_budget(router)), file=sys.stderr)
 
 
 def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":
@@ -186,8 +178,6 @@ def columns_of(file: Path) -> dict[str, list[str]]:
 def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
     """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it. The
     expert of a log becomes given_expert; others that are called as a column of the choices are left out."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
     posteriors, costs = [choice.posterior for choice in choices], [choice.expected_costs for choice in choices]
     estimated = {kind: found for kind, found in (("posterior", posteriors), ("expected_cost", costs)) if any(found)}
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
@@ -198,15 +188,14 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     header = ["row", "expert", *by, *chosen, *names]
     kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
     kept = {name: cells for name, cells in kept.items() if name not in header}
-    writer.writerow([*kept, *header])
-    for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True), start=1):
-        given = [cells[place - 1] for cells in kept.values()]
-        known = [values[place - 1] for values in chosen.values()]
+    rows: list[list[Any]] = [[*kept, *header]]
+    for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True)):
+        given = [cells[place] for cells in kept.values()]
         own = ["unreadable" if choice.unread else "router"] if by else []
-        own += ["" if value is None else f"{value:.6g}" for value in known]
+        own += ["" if (value := values[place]) is None else f"{value:.6g}" for values in chosen.values()]
         cells = [f"{values[name]:.6g}" if values else "" for values in found for name in experts]
-        writer.writerow([*given, place, choice.expert, *own, *cells])
-    return content.getvalue()
+        rows.append([*given, place + 1, choice.expert, *own, *cells])
+    return csv_text(rows)
 
 
 def chosen_prices(choices: "Sequence[Choice]") -> list[float | None]:

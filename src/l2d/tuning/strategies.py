@@ -1,6 +1,7 @@
 """Search strategies. A search yields trials, receives their values, and yields more: it runs nothing itself."""
 
 import math
+import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -155,13 +156,9 @@ def _goes_on(study: Any, trial: Any, share: float, value: float) -> bool:
 
 def start_of(rho: Sequence[float]) -> dict[str, float]:
     """The size and the ratios of a ρ, clipped to their ranges."""
-    size = sum(rho) / len(rho)
-    ratios = {f"ratio {k + 1}": within(value / size, RATIO) for k, value in enumerate(rho)} if len(rho) > 1 else {}
-    return {"size": within(size, SIZE)} | ratios
-
-
-def within(value: float, bounds: tuple[float, float]) -> float:
-    return min(max(value, bounds[0]), bounds[1])
+    size = statistics.fmean(rho)
+    ratios = {f"ratio {k + 1}": statistics.median([value / size, *RATIO]) for k, value in enumerate(rho)}
+    return {"size": statistics.median([size, *SIZE])} | (ratios if len(rho) > 1 else {})
 
 
 def _settings(trial: Any, options: SearchSettings, space: Space | None) -> dict[str, Any]:

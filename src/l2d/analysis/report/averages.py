@@ -67,11 +67,8 @@ def interval_of(mean: float, variances: Sequence[tuple[float, float]], level: fl
 
 def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
     """The means over runs in a router's entry."""
-    by_expert = zip(*(run.experts for run in runs), strict=True)
-    alone = [
-        {key: statistics.fmean(getattr(expert, key) for expert in experts) for key in ("error_rate", "price")}
-        for experts in by_expert
-    ]
+    errors = mean_columns([expert.error_rate for expert in run.experts] for run in runs)
+    prices = mean_columns([expert.price for expert in run.experts] for run in runs)
     guarded, spread = mean_std([run.guarded.deferral_loss for run in runs])
     constant = sum(run.guarded.constant is not None for run in runs)  # in so many seeds the guard chose one expert
     confusions = [run.confusion for run in runs if run.confusion]
@@ -82,8 +79,8 @@ def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
         "collapsed": sum(run.collapsed_expert is not None for run in runs),
         "confusion": [mean_columns(rows) for rows in zip(*confusions, strict=True)] or None,
         "prices": runs[0].prices,
-        "experts_alone": alone,
-        "hull": lower_hull((one["price"], one["error_rate"]) for one in alone),
+        "experts_alone": [{"error_rate": e, "price": p} for e, p in zip(errors, prices, strict=True)],
+        "hull": lower_hull(zip(prices, errors, strict=True)),
         "calibration": mean_calibration(runs),
     }
 

@@ -49,25 +49,19 @@ def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[
     """The cells that are compared with each other. Cells of one cost but different prices, or judged on different rows, are in
     different blocks: the difference becomes part of the cost's name. A price of latency is always named: it is no money."""
     conditions = {cell: conditions_of(cell) for cell in cells}
-    different: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for cell in cells:
-        different[cell.block].add(conditions[cell])
     blocks: dict[tuple[str, ...], list[FinishedCell]] = defaultdict(list)
-    for cell in cells:
-        named = len(different[cell.block]) > 1 or "latency_price" in conditions[cell]
-        suffix = f" ({conditions[cell] or 'evaluation=holdout'})" if named else ""
+    for cell, own in conditions.items():
+        differ = any(other.block == cell.block and said != own for other, said in conditions.items())
+        suffix = f" ({own or 'evaluation=holdout'})" if differ or "latency_price" in own else ""
         blocks[(*cell.block[:3], f"{cell.block[3]}{suffix}")].append(cell)
     return blocks
 
 
 def conditions_of(cell: FinishedCell) -> str:
     """The prices of a cell, and how it was evaluated if not by holdout."""
-    prices = [
-        f"{key.removeprefix('cost.')}={value}"
-        for key, value in cell.settings.items()
-        if key.startswith("cost.prices") or value != USUAL.get(key, value)
-    ]
+    given = {k: v for k, v in cell.settings.items() if k.startswith("cost.prices") or v != USUAL.get(k, v)}
     judged = {run.evaluation for run in cell.runs.values()} - {"holdout"}
+    prices = [f"{key.removeprefix('cost.')}={value}" for key, value in given.items()]
     return " ".join([*prices, *(f"evaluation={one}" for one in judged)])
 
 
@@ -232,11 +226,9 @@ def is_below(ours: Losses, theirs: Losses) -> bool | None:
 def sentence(finding: Finding) -> str:
     """One line for a terminal."""
     guarded = "" if finding.guarded is None else f" (guarded {finding.guarded:.4f})"
-    parts = [
-        f"best {finding.best} {finding.mean:.4f}{guarded}",
-        *([f"with the guard, {finding.guard_words}"] if finding.guard_words else []),
-        f"best single expert {finding.single:.4f} ({finding.change})",
-    ]
+    parts = [f"best {finding.best} {finding.mean:.4f}{guarded}"]
+    parts += [f"with the guard, {finding.guard_words}"] if finding.guard_words else []
+    parts.append(f"best single expert {finding.single:.4f} ({finding.change})")
     others = {"beats": finding.beaten, "level with": finding.level, "too few seeds to compare with": finding.untold}
     parts += [f"{words} {listed(names, NAMES)}" for words, names in others.items() if names]
     return f"{finding.dataset} {finding.setup} {finding.experts} {finding.cost}: {'; '.join(parts)}"

@@ -47,17 +47,12 @@ def paper_numbers(file: Path = PAPER) -> tuple[PaperNumber, ...]:
         rows = csv.DictReader(lines)
         if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
             raise L2DError(f"{file}: no column {', '.join(missing)}; expected {','.join(COLUMNS)}")
-        return tuple(
-            PaperNumber(
-                row["table"],
-                tuple(row[key] for key in (*BLOCK, "method")),
-                float(row["mean"]),
-                float(row["std"]),
-                tuple(float(share) / 100 for share in row["ratios"].split()),
-            )
-            for row in rows
-            if row["mean"]
-        )
+        found = []
+        for row in (row for row in rows if row["mean"]):
+            names, shares = tuple(row[key] for key in (*BLOCK, "method")), map(float, row["ratios"].split())
+            ratios = tuple(share / 100 for share in shares)
+            found.append(PaperNumber(row["table"], names, float(row["mean"]), float(row["std"]), ratios))
+        return tuple(found)
 
 
 def paper_blocks(file: Path = PAPER) -> set[tuple[str, ...]]:
@@ -79,11 +74,10 @@ def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str 
     left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
     found: list[str | None] = [None] * len(left)
     for recipe in ("fast", "paper"):  # one after the other: composing takes time, and few runs have the paper's recipe
-        open_ones = [number for number, recipe_of_it in enumerate(found) if recipe_of_it is None]
-        expected = _expected({left[number][0] for number in open_ones}, recipe)
-        for number in open_ones:
-            names, said = left[number]
-            if names in expected and all(expected[names].get(key) == value for key, value in said.items()):
+        expected = _expected({names for (names, _), known in zip(left, found, strict=True) if known is None}, recipe)
+        for number, (names, said) in enumerate(left):
+            known = expected.get(names) if found[number] is None else None
+            if known is not None and all(known.get(key) == value for key, value in said.items()):
                 found[number] = recipe
     return found
 

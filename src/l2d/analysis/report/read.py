@@ -150,12 +150,11 @@ def read_cells(folder: Path) -> list[FinishedCell]:
         cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
     for names, cell in [*cells.items()]:
         try:
-            assert isinstance(cell.config, dict)
-        except (OSError, yaml.YAMLError, UnicodeDecodeError, AssertionError) as error:
-            print(
-                f"warning: {cell.folder}: config.yaml cannot be read ({type(error).__name__}); left out",
-                file=sys.stderr,
-            )
+            readable = isinstance(cell.config, dict)
+        except (OSError, yaml.YAMLError, UnicodeDecodeError):
+            readable = False
+        if not readable:
+            print(f"warning: {cell.folder}: config.yaml cannot be read; left out", file=sys.stderr)
             del cells[names]
     return [cells[names] for names in sorted(cells)]
 

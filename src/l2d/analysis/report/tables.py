@@ -63,6 +63,9 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> di
     shares = " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios", []))
     wanted = "" if row.get("wanted") in (None, row["seeds"]) else f"/{row['wanted']}"
     named = f"{against} ({row['reference']})" if against and reference == ANY else against
+    guarded = row.get("guarded")  # none if the guard changed no decisions
+    in_some = f" (in {guarded['constant']} of {row['seeds']} seeds the guard chose one expert)" if guarded else ""
+    alone = in_some if guarded and guarded["constant"] else ""
     return {
         "dataset": titled(titles, "dataset", row["dataset"]),
         "setup": row["setup"],
@@ -74,7 +77,7 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> di
         f"difference to {reference}, paired, 95 %": named,
         "difference to best single, paired, 95 %": interval_text(row.get("against_single")),
         "of the oracle's gap": "" if row.get("of_gap") is None else f"{row['of_gap']:.0%}",
-        "guarded": guarded_text(row),
+        "guarded": f"{with_std(guarded['mean'], guarded['std'])}{alone}" if guarded else "",
         "to each expert, %": shares + (" (collapsed)" if row.get("collapsed") else ""),
         "chosen on validation": row.get("chosen", ""),
     }
@@ -163,14 +166,6 @@ def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
 
 def interval_text(interval: Sequence[float] | None) -> str:
     return f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""
-
-
-def guarded_text(row: Row) -> str:
-    """The guarded loss, and the number of seeds in which one expert got everything; empty if it changed no decisions."""
-    if not (found := row.get("guarded")):
-        return ""
-    one = f" (in {found['constant']} of {row['seeds']} seeds the guard chose one expert)" if found["constant"] else ""
-    return with_std(found["mean"], found["std"]) + one
 
 
 def grouped(entries: Sequence[Row], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
