@@ -61,13 +61,11 @@ def train_job(cfg: Any) -> None:
         experiment = with_fingerprints(experiment)  # before torch is imported: a missing file is an error at once
         import_quickly()
         from l2d.assembly.build import check_parts
-        from l2d.lightning.learner import ended_by_signals, hide_missing_gpu, on_gpu
+        from l2d.lightning.learner import ended_by_signals, hide_missing_gpu
         from l2d.training.cross_validation import train_and_judge
 
         freeze_what_lives()
         hide_missing_gpu()
-        if not on_gpu(experiment.trainer.accelerator):
-            check_cores(experiment.trainer.devices)
         check_parts(experiment)
         with ended_by_signals():
             metrics = train_and_judge(experiment, run)
@@ -95,13 +93,6 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
         for file in changed_since(experiment.own_modules, run.stamp / 1e9):
             say(f"WARNING: {file} was changed after this run; force=true trains with the new code")
     return done or settings.dry_run
-
-
-def check_cores(devices: int) -> None:
-    """On CPUs each device is a process. Many more of them than cores would only wait for each other."""
-    cores = os.cpu_count() or 1
-    if devices > cores:
-        raise ParameterError("trainer.devices", f"without GPUs at most one per core; there are {cores}", devices)
 
 
 def is_first_process() -> bool:

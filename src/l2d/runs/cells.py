@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -182,26 +183,15 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
         with suppress(OSError, ValueError):
             if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
                 seconds[cell.names["dataset"], cell.epochs].append(float(taken))
-    rows, total, unknown = [], 0.0, 0
-    states: Counter[str] = Counter()
+    rows, total, states = [], 0.0, Counter[str]()
     for cell, names in named(cells).items():
         state = cell.run.standing(cell.stop_after).value
         states[state] += 1
         known = seconds.get((cell.names["dataset"], cell.epochs))
         left = 0.0 if state == "finished" and not force else statistics.mean(known) if known else None
         total += left or 0.0
-        unknown += left is None
-        took = "?" if left is None else f"{left:.0f} s" if left else ""
-        rows.append([*names, str(cell.seed), state, took])
+        rows.append([*names, str(cell.seed), state, "?" if left is None else f"{left:.0f} s" if left else ""])
     text = ", ".join(f"{states[state.value]} {state.value}" for state in Standing if states[state.value])
-    estimate = f"about {duration(total)} one after the other" if total or not unknown else "no estimate"
-    if unknown:
-        estimate += f"; {unknown} without a finished run of the same dataset and epochs"
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
-    return f"{aligned(header, rows)}\n\n{counted(len(cells), 'run')}: {text}; left to do: {estimate}"
-
-
-def duration(seconds: float) -> str:
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
+    left_to_do = f"those whose time is known take {timedelta(seconds=round(total))}, one after the other"
+    return f"{aligned(header, rows)}\n\n{counted(len(cells), 'run')}: {text}; {left_to_do}"

@@ -205,10 +205,8 @@ class RunFolder:
         file = self.path / "data.txt"
         known = file.read_text(encoding="utf-8").strip() if file.exists() else ""
         if known and fingerprint and known != fingerprint:
-            raise L2DError(
-                f"{self.path}: was run on other data, or with other weights in a model's folder (data_dir, dataset.path,"
-                " experts.models); use another dataset.name or runs_dir, or force=true to re-run it"
-            )
+            what = "was run on other data or experts' weights (data_dir, dataset.path, experts.models)"
+            raise L2DError(f"{self.path}: {what}; use another dataset.name or runs_dir, or force=true to re-run it")
         if fingerprint and not known and not self.finished:
             write_text(file, fingerprint + "\n")
 

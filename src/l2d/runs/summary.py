@@ -23,25 +23,26 @@ SURE = "(95 %)"  # after each ±
 def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is compared with."""
     baselines = metrics.baselines
-    scores: dict[str, Score] = {
+    scores: dict[str, Score | None] = {
         "router": metrics,
-        **({guarded_name(metrics): metrics.guarded} if shows_guarded(metrics) else {}),
-        **({"oracle": oracle} if (oracle := baselines.oracle) else {}),
-        **({"best simple plan": plans.simple} if (plans := metrics.plans) else {}),
+        guarded_name(metrics): metrics.guarded if shows_guarded(metrics) else None,
+        "oracle": baselines.oracle,
+        "best simple plan": metrics.plans and metrics.plans.simple,
         "best single expert": baselines.best_single,
         **other_experts(metrics),
-        **({"nearest neighbours": near} if (near := baselines.nearest_neighbours) else {}),
-        **({"per-category table": table} if (table := baselines.category_table) else {}),
+        "nearest neighbours": baselines.nearest_neighbours,
+        "per-category table": baselines.category_table,
         "random expert": baselines.random,
-        **({"always the majority expert": majority} if (majority := baselines.majority) else {}),
+        "always the majority expert": baselines.majority,
     }
     judged = "every row, held out once" if cross_validated(metrics) else "test split"
     header = [judged, "deferral loss", SURE.strip("()"), "error rate", prices.mean_price]
     rows = []
     for name, row in scores.items():
-        loss, spread = prices.show(row.deferral_loss), prices.plus_minus(row.standard_error).strip()
-        shares = (f"{ratio:.1%}" for ratio in row.ratios)
-        rows.append([name, loss, spread, f"{row.error_rate:.4f}", prices.show(row.mean_price), *shares])
+        if row is not None:
+            loss, spread = prices.show(row.deferral_loss), prices.plus_minus(row.standard_error).strip()
+            shares = (f"{ratio:.1%}" for ratio in row.ratios)
+            rows.append([name, loss, spread, f"{row.error_rate:.4f}", prices.show(row.mean_price), *shares])
     return [*header, *(expert.name for expert in metrics.experts)], rows
 
 
@@ -107,10 +108,10 @@ def format_table(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     lines += [*log_lines(metrics, prices), *collapse_warning(metrics)]
     lines += [guard_line(metrics, prices), verdict_line(metrics, prices)]
     if (found := metrics.extreme) is not None:
-        lines.append(
-            f"cost=extreme: prices {', '.join(f'{price:g}' for price in found.prices)}; the oracle gives {found.expert}"
-            f" {found.share_train:.1%} of the training rows (target {found.target:.0%}) and {found.share_test:.1%} of the test rows"
-        )
+        listed = ", ".join(f"{price:g}" for price in found.prices)
+        share = f"{found.share_train:.1%} of the training rows (target {found.target:.0%})"
+        oracle = f"the oracle gives {found.expert} {share} and {found.share_test:.1%} of the test rows"
+        lines.append(f"cost=extreme: prices {listed}; {oracle}")
     return "\n".join([*lines, *category_lines(metrics, prices)])
 
 
@@ -120,17 +121,13 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
     if metrics.collapsed_expert is None or oracle is None:
         return []
     k = metrics.collapsed_expert - 1
-    name, tries = metrics.experts[k].name, []
-    if metrics.decision == "argmax" and metrics.capabilities.has_posterior:
-        tries.append("decision=posterior")
-    if metrics.rho:
-        tries.append("one ρ for all or a larger one (method.rho)")
+    name, by_argmax = metrics.experts[k].name, metrics.decision == "argmax" and metrics.capabilities.has_posterior
+    tries = ["decision=posterior"] * by_argmax + ["one ρ for all or a larger one (method.rho)"] * bool(metrics.rho)
     if not tries and metrics.guarded.constant == name:
         return []
-    return [
-        f"WARNING: the router has collapsed: {name} gets {metrics.ratios[k]:.1%} of the inputs, the oracle would give it"
-        f" {oracle.ratios[k]:.1%}. Try {', '.join([*tries, 'more epochs', 'another method'])}."
-    ]
+    shares = f"{name} gets {metrics.ratios[k]:.1%} of the inputs, the oracle would give it {oracle.ratios[k]:.1%}"
+    ways = ", ".join([*tries, "more epochs", "another method"])
+    return [f"WARNING: the router has collapsed: {shares}. Try {ways}."]
 
 
 def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
@@ -161,30 +158,23 @@ def guard_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
     where = "held-out rows" if cross_validated(metrics) else "validation"
     gain = f"{prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input"
+    by_fold = ""  # why a guarded row of a cross-validated run does not show what the guard of all rows does
+    if shows_guarded(metrics) and cross_validated(metrics):
+        by_fold = (
+            f"; the row “{guarded_name(metrics)}” and the verdict judge each fold with a guard fitted on the other four"
+        )
     if guarded.constant is not None:
         does = "follows" if is_plan(metrics, guarded.constant) else "sends everything to"
-        return (
-            f"guard: {does} {guarded.constant}; on {where} {_no_gain(guarded, prices)}"
-            f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
-            + ("" if guarded.offsets is None else ", without offsets")
-            + _by_fold(metrics)
-        )
+        said = f"{does} {guarded.constant}; on {where} {_no_gain(guarded, prices)} ({counted(metrics.rows.validation, 'row')})"
+        without = "" if guarded.offsets is None else ", without offsets"
+        return f"guard: {said}; l2d route --raw asks the router instead{without}{by_fold}"
     if guarded.offsets is None:
-        same = f"guard: leaves the router as it is; on {where} its gain over {one_for_all(metrics, seen.best_constant)} is {gain}"
-        return f"{same}{_by_fold(metrics)}"
+        over = one_for_all(metrics, seen.best_constant)
+        return f"guard: leaves the router as it is; on {where} its gain over {over} is {gain}{by_fold}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
-    return (
-        f"guard: adds offsets to the experts' scores ({offsets}); on {where} the router's gain over"
-        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out{_by_fold(metrics)}"
-    )
-
-
-def _by_fold(metrics: RunMetrics) -> str:
-    """Why a guarded row of a cross-validated run does not show what the guard of all rows does."""
-    if not shows_guarded(metrics) or not cross_validated(metrics):
-        return ""
-    return f"; the row “{guarded_name(metrics)}” and the verdict judge each fold with a guard fitted on the other four"
+    then = f"on {where} the router's gain over {seen.best_constant} alone is then {gain}"
+    return f"guard: adds offsets to the experts' scores ({offsets}); {then}; l2d route --raw leaves them out{by_fold}"
 
 
 def _no_gain(guarded: GuardedScore, prices: Prices) -> str:

@@ -92,22 +92,27 @@ class WandbTracker(CsvTracker):
         return "offline"
 
     def _start(self, mode: str) -> Any:
-        about = {"group": self.info.group, "name": self.info.name, "tags": self.info.tags, "config": self.info.config}
-        known = self.info.folder / "wandb_id.txt"
+        info, known = self.info, self.info.folder / "wandb_id.txt"
         if not known.exists():
             write_text(known, secrets.token_hex(4))
-        where = {"project": self.project, "entity": self.entity, "dir": str(self.info.folder)}
-        arguments: dict[str, Any] = {**about, **where, "resume": "allow", "mode": mode}
-        arguments["id"] = known.read_text(encoding="utf-8").strip()
-        settings = self.wandb.Settings(init_timeout=30, silent=True)
+        arguments = {
+            "group": info.group,
+            "name": info.name,
+            "tags": info.tags,
+            "config": info.config,
+            "resume": "allow",
+        }
+        arguments |= {"project": self.project, "entity": self.entity, "dir": str(info.folder)}
+        arguments |= {"id": known.read_text(encoding="utf-8").strip()}
+        arguments |= {"settings": self.wandb.Settings(init_timeout=30, silent=True)}
         try:
-            return self.wandb.init(**arguments, settings=settings)
+            return self.wandb.init(**arguments, mode=mode)
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             if mode == "offline" or self.mode == "online":
                 raise L2DError(f"logger.mode={self.mode}: Weights & Biases did not start ({reason})") from error
             print(f"Weights & Biases cannot be reached ({reason}); logging offline", file=sys.stderr)
-            return self.wandb.init(**(arguments | {"mode": "offline"}), settings=settings)
+            return self.wandb.init(**arguments, mode="offline")
 
     @property
     def loggers(self) -> "list[Logger]":

@@ -190,10 +190,9 @@ def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Itera
 def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralData) -> int:
     """The next number of micro-batches per batch, after running out of memory. Any other error is re-raised."""
     setting = f"recipe.batch_size={data.batch_size}"
-    # Of several processes, the others wait for the step that this one broke off.
+    # With several processes, the others wait for the step that this one broke off.
     if experiment.trainer.devices > 1 and is_out_of_memory(error):
-        half = max(1, data.batch_size // 2)
-        raise L2DError(f"{setting}: out of memory; try recipe.batch_size={half}") from error
+        raise L2DError(f"{setting}: out of memory; try half of it") from error
     return more_parts(error, setting, even_batch(len(data.splits.train), data.batch_size), data.parts)
 
 

@@ -112,9 +112,7 @@ def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescripti
 def check_sizes(component: Component, method: Method, seen: RouterDescription, weights: Tensors) -> None:
     """Refuse a network of other sizes than its weights before memory is taken for it. Networks that are built from the weights'
     own sizes have none yet."""
-    if isinstance(method, SimpleRouter) or not component.target.startswith(
-        "l2d."
-    ):  # trusted ones may compute while built
+    if isinstance(method, SimpleRouter) or not component.target.startswith("l2d."):  # others may compute while built
         return
     depth = component.arguments.get("depth")
     if isinstance(depth, int) and depth > len(weights):
