@@ -494,22 +494,6 @@ def test_chances_that_are_none_and_prices_that_are_missing() -> None:
         fit(np.zeros((N, 2)), errors=log, prices=np.full((N, 2), np.nan))
 
 
-def test_prices_that_hardly_count_are_told(rows: Rows, capsys: Any) -> None:
-    """One per expert, or one for each row."""
-    X, errors = rows
-    prices = np.array([0.002, 0.0001, 0.0])
-    known: dict[str, Any] = {"errors": errors, "method": "linear"}
-    for given in (prices, np.tile(prices, (N, 1))):
-        fit(X, prices=given, **known)
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert 'options={"cost.error_price": 0.02}' in said
-    fit(X, prices=prices * 10, **known)
-    fit(X, prices=prices, options={"cost.error_price": 0.02}, **known)
-    fit(X, prices=prices, **{**known, "errors": errors * 0.001})  # prices beside losses as small
-    assert capsys.readouterr().err == ""
-
-
 def test_rows_without_any_outcome_are_left_out(rows: Rows, capsys: Any) -> None:
     """As `l2d train` does: the router is that of the other rows, and a line says how many there were."""
     X, costs = rows

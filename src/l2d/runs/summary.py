@@ -116,18 +116,14 @@ def format_table(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
 
 
 def collapse_warning(metrics: RunMetrics) -> list[str]:
-    """Says what to try with this method. Empty if there is nothing to try and the guard's line says the same already."""
-    oracle = metrics.baselines.oracle
-    if metrics.collapsed_expert is None or oracle is None:
+    """Empty if the guard's line says the same already."""
+    oracle, collapsed = metrics.baselines.oracle, metrics.collapsed_expert
+    if collapsed is None or oracle is None or metrics.guarded.constant == metrics.experts[collapsed - 1].name:
         return []
-    k = metrics.collapsed_expert - 1
-    name, by_argmax = metrics.experts[k].name, metrics.decision == "argmax" and metrics.capabilities.has_posterior
-    tries = ["decision=posterior"] * by_argmax + ["one ρ for all or a larger one (method.rho)"] * bool(metrics.rho)
-    if not tries and metrics.guarded.constant == name:
-        return []
-    shares = f"{name} gets {metrics.ratios[k]:.1%} of the inputs, the oracle would give it {oracle.ratios[k]:.1%}"
-    ways = ", ".join([*tries, "more epochs", "another method"])
-    return [f"WARNING: the router has collapsed: {shares}. Try {ways}."]
+    share, best = metrics.ratios[collapsed - 1], oracle.ratios[collapsed - 1]
+    gets = f"{metrics.experts[collapsed - 1].name} gets {share:.1%} of the inputs, the oracle would give it {best:.1%}"
+    tries = "decision=posterior, a larger ρ (method.rho)," if metrics.rho else "another method or"
+    return [f"WARNING: the router has collapsed: {gets}. Try {tries} more epochs."]
 
 
 def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
