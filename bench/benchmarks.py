@@ -108,8 +108,7 @@ def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
 def complete(table: Path, runs_dir: Path) -> Path:
     """A table of the questions that all models were asked: others would make it a log, which is judged by estimates."""
     sheet = read_sheet(table)
-    empty = [missing(cells) for name, cells in sheet.columns.items() if name.startswith("correct_")]
-    some = np.logical_or.reduce(empty)
+    some = np.logical_or.reduce([missing(x) for name, x in sheet.columns.items() if name.startswith("correct_")])
     if not some.any():
         return table
     found = runs_dir / f"{table.stem}-complete.parquet"
@@ -184,16 +183,16 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
     best = min(range(costs.shape[1]), key=lambda k: over_tasks(costs[:, k], tasks)[0])
     loss, single = paid(costs, found.decisions), costs[:, best]
     told = {"benchmark": benchmark, "prices": prices, "method": method, "seed": str(seed), "n": str(len(costs))}
-    told |= {
-        "tasks": str(len({*tasks})),
-        "validation": "" if found.validation is None else f"{found.validation:.6f}",
-        "loss": f"{over_tasks(loss, tasks)[0]:.6f}",
-        "guarded": f"{over_tasks(paid(costs, found.guarded), tasks)[0]:.6f}",
-        "single": f"{over_tasks(single, tasks)[0]:.6f}",
-        "oracle": f"{over_tasks(paid(costs, cheapest(costs)), tasks)[0]:.6f}",
-        "fell_back": str(int(found.fell_back)),
-        "by_task": " ".join(f"{task}:{float(loss[rows].mean()):.4f}" for task, rows in rows_by_task(tasks).items()),
+    by_task = " ".join(f"{task}:{float(loss[rows].mean()):.4f}" for task, rows in rows_by_task(tasks).items())
+    told |= {"tasks": str(len({*tasks})), "fell_back": str(int(found.fell_back)), "by_task": by_task}
+    told |= {"validation": "" if found.validation is None else f"{found.validation:.6f}"}
+    columns = {
+        "loss": loss,
+        "guarded": paid(costs, found.guarded),
+        "single": single,
+        "oracle": paid(costs, cheapest(costs)),
     }
+    told |= {name: f"{over_tasks(values, tasks)[0]:.6f}" for name, values in columns.items()}
     for name, chosen in (("", found.decisions), ("guarded_", found.guarded)):
         mean, error = over_tasks(single - paid(costs, chosen), tasks)
         told |= {f"{name}gain": f"{mean:.6f}", f"{name}error": f"{error:.6f}"}
@@ -247,11 +246,9 @@ def trios_table(rows: Sequence[Row]) -> str:
         lines.append([f"{setup}, [{', '.join(prices.split())}]", *known])
         for method in methods:
             found = [row for row in here if row["method"] == method]
-            if mean_of(found, "fell_back") == 1:
-                lines[-1].append(f"{mean_of(found, 'gain'):+.4f}; falls back")
-                continue
-            error = f"± {Z * mean_of(found, 'guarded_error'):.4f}"
-            lines[-1].append(f"{mean_of(found, 'gain'):+.4f} → {mean_of(found, 'guarded_gain'):+.4f} {error}")
+            gain = f"{mean_of(found, 'gain'):+.4f}"
+            guarded = f"{mean_of(found, 'guarded_gain'):+.4f} ± {Z * mean_of(found, 'guarded_error'):.4f}"
+            lines[-1].append(f"{gain}; falls back" if mean_of(found, "fell_back") == 1 else f"{gain} → {guarded}")
     return f"{markdown(head, lines)}\n\n{made_by_runs(rows)}"
 
 
@@ -279,8 +276,6 @@ def main() -> None:
     given = parser.parse_args()
     runs = (given.table, given.runs_dir)
     for row in on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs):
-        shown = (*RESULTS.fields[:4], "loss", "gain", "guarded_gain")
-        print(" ".join(f"{key}={row[key]}" for key in shown), flush=True)
         RESULTS.add([row])  # at once: the next run may take long
 
 

@@ -77,17 +77,14 @@ class Chromium:
     def wait(self, condition: str, seconds: float = 20.0) -> None:
         """Until an expression is true. On a page that is being loaded it may fail."""
         end = time.monotonic() + seconds
-        while not self._holds(condition):
+        asked = f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"
+        while True:
+            with suppress(RuntimeError):  # the page went away while it was asked
+                if self.run(asked):
+                    return
             if time.monotonic() > end:
-                shown = self.run("document.body.innerText")
-                raise TimeoutError(f"never true: {condition}\n{self.problems}\n{shown}")
+                raise TimeoutError(f"never true: {condition}\n{self.problems}\n{self.run('document.body.innerText')}")
             time.sleep(0.02)
-
-    def _holds(self, condition: str) -> bool:
-        try:
-            return bool(self.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"))
-        except RuntimeError:  # the page went away while it was asked
-            return False
 
     def type_into(self, id: str, text: str) -> None:
         """In place of what is there."""

@@ -67,9 +67,7 @@ class Questions:
     def chances(self, policy: Any) -> Tensor:
         """The chance of each model to be asked [3]."""
         if isinstance(policy, float):
-            found = torch.full((3,), (1 - policy) / 2, dtype=torch.float64)
-            found[self.best] = policy
-            return found
+            policy = [policy if k == self.best else (1 - policy) / 2 for k in range(3)]
         return torch.tensor(policy, dtype=torch.float64)
 
     def asked(self, policy: Any, seed: int) -> Tensor:
@@ -130,18 +128,19 @@ def coverage(questions: Questions) -> list[Row]:
     for policy, asked in POLICIES.items():
         if asked is None:
             continue
-        chances = questions.chances(asked)
-        values: dict[str, list[dict[str, tuple[float, float]]]] = {}
-        for known in KNOWN:
-            values[known] = [one_log(questions, rest, asked, decisions, n, known) for n in range(REPETITIONS)]
-        paid_by_log = float((questions.costs[rest] @ chances).mean())
+        repeated = range(REPETITIONS)
+        values = {k: [one_log(questions, rest, asked, decisions, n, k) for n in repeated] for k in KNOWN}
+        paid_by_log = float((questions.costs[rest] @ questions.chances(asked)).mean())
         for known, name in product(KNOWN, ESTIMATES):
             found = np.array([value[name] for value in values[known]])
             aim = paid_by_log if name == "log's own" else truth
             row = {"policy": policy, "propensities": known, "estimator": name, "repetitions": str(REPETITIONS)}
-            row["covered"] = f"{float((abs(found[:, 0] - aim) < 1.96 * found[:, 1]).mean()):.4f}"
-            row["bias"] = f"{float(found[:, 0].mean() - aim):.6f}"
-            row["error"] = f"{float(found[:, 0].std(ddof=1)):.6f}"
+            covered = f"{float((abs(found[:, 0] - aim) < 1.96 * found[:, 1]).mean()):.4f}"
+            row |= {
+                "covered": covered,
+                "bias": f"{found[:, 0].mean() - aim:.6f}",
+                "error": f"{found[:, 0].std(ddof=1):.6f}",
+            }
             rows.append({**row, "n": str(JUDGED), **about(COMMAND)})
         print(policy, "done", flush=True)
     return rows

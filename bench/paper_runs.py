@@ -114,12 +114,9 @@ def count(rows: Iterable[Row]) -> int:
 
 def losses(rows: Iterable[Row], arrays: Mapping[str, NDArray[np.uint8]]) -> dict[int, float | Floats]:
     """By seed: the cost of each test row, or the mean if it is not known for all seeds."""
-    found: dict[int, float | Floats] = {}
     rows = list(rows)
     known = all(place(row) in arrays and errors_place(row) in arrays for row in rows)
-    for row in rows:
-        found[int(row["seed"])] = row_costs(row, arrays) if known else float(row["test"])
-    return found
+    return {int(row["seed"]): row_costs(row, arrays) if known else float(row["test"]) for row in rows}
 
 
 def row_costs(row: Row, arrays: Mapping[str, NDArray[np.uint8]]) -> Floats:

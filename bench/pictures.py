@@ -36,9 +36,8 @@ STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "font.size": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
 }
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
 
 # What curve.svg shows: one run per seed, good for all prices.
 CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=best_loss"]
@@ -75,11 +74,9 @@ def flow(benchmarks: Sequence[Row]) -> Figure:
     right.set(xlim=(-0.3, 8.3), ylim=(0.5, len(gains) + 0.6), yticks=[], xticks=[0, 2, 4, 6])
     right.spines["left"].set_visible(False)
     right.set_title("What it saves, per 100 questions:\nerrors + prices, ± 95 %", fontweight="bold", fontsize=11)
-    note = (
-        "Left and middle: an example. Right: real answers of real models to held-out questions, against always asking the best"
-        " single one. A price of 0.3 counts as 0.3 errors (bench/results/benchmarks.csv, docs/benchmarks.md)."
-    )
-    _note(picture, note)
+    right_says = "Right: real answers of real models to held-out questions, against always asking the best single one."
+    price = "A price of 0.3 counts as 0.3 errors (bench/results/benchmarks.csv, docs/benchmarks.md)."
+    _note(picture, f"Left and middle: an example. {right_says} {price}")
     return picture
 
 
@@ -144,11 +141,8 @@ def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
         said = "knows the answers" if loss is None else f"deferral loss\n{loss:.3f}"
         axes.text(0.5, 0.98, said, transform=axes.transAxes, ha="center", va="top", fontsize=9.5)
     picture.axes[0].set_ylabel("inputs sent to it (%)")
-    note = (
-        f"{title_of('svhn')}, setup III, five simulated experts, errors only, mean of {len(bare)} seeds,"
-        f" {int(bare[0]['n']):,} test images (bench/results/collapse.csv, paper_runs.csv)."
-    )
-    _note(picture, note)
+    where = f"{title_of('svhn')}, setup III, five simulated experts, errors only, mean of {len(bare)} seeds"
+    _note(picture, f"{where}, {int(bare[0]['n']):,} test images (bench/results/collapse.csv, paper_runs.csv).")
     return picture
 
 
@@ -173,12 +167,8 @@ def curve(rows: Sequence[Row]) -> Figure:
     axes.set(xlabel="mean price per query (1 = an error)", ylabel="wrong answers (%)", ylim=(0, 66))
     axes.set_title("Error against price, simulated: three simulated language models", fontweight="bold", fontsize=11)
     axes.legend(frameon=False, loc="lower right", fontsize=9.5)
-    first = rows[0]
-    note = (
-        f"Lower left is better. Simulated data (dataset=mmlu_sim), {int(first['n']):,} test questions, mean of {first['seeds']}"
-        " seeds (bench/results/picture_curve.csv)."
-    )
-    _note(picture, note)
+    data = f"Simulated data (dataset=mmlu_sim), {int(rows[0]['n']):,} test questions, mean of {rows[0]['seeds']} seeds"
+    _note(picture, f"Lower left is better. {data} (bench/results/picture_curve.csv).")
     return picture
 
 
@@ -195,11 +185,10 @@ def regions(rho: Sequence[float], n: int) -> Figure:
     left.set_title(f"argmax of the scores:\nwrong on {found.wrong:.0%} (dark)", fontsize=11, fontweight="bold")
     right.set_title(f"posterior decision:\nwrong on {found.wrong_by_posterior:.0%}", fontsize=11, fontweight="bold")
     picture.suptitle("Which expert a perfectly trained MILD asks, with unequal ρ")
-    note = (
-        "A point is a query: the nearer to a corner, the more that expert is worth asking. Dashed lines part the regions where"
-        f" each expert is best. Colours: the expert that is asked, with ρ = {', '.join(map(str, rho))}. Computed, not trained."
-    )
-    _note(picture, note)
+    point = "A point is a query: the nearer to a corner, the more that expert is worth asking."
+    regions = "Dashed lines part the regions where each expert is best."
+    colours = f"Colours: the expert that is asked, with ρ = {', '.join(map(str, rho))}. Computed, not trained."
+    _note(picture, f"{point} {regions} {colours}")
     return picture
 
 

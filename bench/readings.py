@@ -21,7 +21,7 @@ SVHN = (
 SETS = {"svhn": (10, *SVHN), "cifar10": (10, None, None), "cifar100": (100, None, None)}
 
 
-def table() -> str:
+def page() -> str:
     lines = []
     for dataset, (classes, train, test) in SETS.items():
         for setup in SETUPS:
@@ -36,8 +36,5 @@ def table() -> str:
             lines[-1].append(f"{larger_mass.deferral_loss:.3f}, {larger.deferral_loss:.3f}")
     shares = "share of m_k, %"
     columns = (f"reward mass: {shares}", "largest ρ / least", "DL", f"cheapest: {shares}", "largest ρ / least", "DL")
-    return markdown(("cell", *columns, "DL, offset 5"), lines)
-
-
-def page() -> str:
-    return f"{table()}\n\n`make evidence` (`bench/readings.py`): exact expectations, no network, no sample."
+    found = markdown(("cell", *columns, "DL, offset 5"), lines)
+    return f"{found}\n\n`make evidence` (`bench/readings.py`): exact expectations, no network, no sample."

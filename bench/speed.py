@@ -220,15 +220,12 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        measure(arguments)
-
-
-def measure(arguments: argparse.Namespace) -> None:
-    for what in arguments.only:
-        known = {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
-        rows = [dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](arguments)]
-        RESULTS.add({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()} for row in rows)
-        print(", ".join(f"{row['what']}: {row['images_per_second']} images/s" for row in rows), flush=True)
+        for what in arguments.only:
+            known = {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
+            rows = [
+                dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](arguments)
+            ]
+            RESULTS.add({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()} for row in rows)
 
 
 if __name__ == "__main__":

@@ -249,21 +249,6 @@ def test_answers_that_came_before(run: Untrained, tmp_path: Path, capsys: pytest
     assert left_out(printed[1].err)[1].startswith("20 rows with an answer")
 
 
-def test_prices_may_have_the_names_that_a_table_takes(
-    run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = exported(run.path, tmp_path)
-    printed = []
-    for word in ("price", "usd", "cost"):
-        renamed = [{word if name == "price" else name: value for name, value in row.items()} for row in rows]
-        capsys.readouterr()
-        main([str(run.path), "--log", str(written(renamed, tmp_path))])
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1] == printed[2]
-    renamed[4]["cost"] = "-1"
-    assert "cost: " in refused(main, run.path, "--log", written(renamed, tmp_path))
-
-
 def test_inputs_of_an_answer_that_disagree(run: Untrained, tmp_path: Path) -> None:
     """The row is that of the file."""
     rows = exported(run.path, tmp_path)

@@ -27,7 +27,7 @@ def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str
         "router": metrics,
         guarded_name(metrics): metrics.guarded if shows_guarded(metrics) else None,
         "oracle": baselines.oracle,
-        "best simple plan": metrics.plans and metrics.plans.simple,
+        "best simple plan": None if metrics.plans is None else metrics.plans.simple,
         "best single expert": baselines.best_single,
         **other_experts(metrics),
         "nearest neighbours": baselines.nearest_neighbours,
