@@ -210,7 +210,7 @@ def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
     experiment = check(
         to_plain(compose([*given, "method=plan", "method.seconds=0.1", "cost=columns", "progress=false"]))
     )
-    metrics = train_and_judge(experiment, tell=lambda _: None)
+    metrics = train_and_judge(experiment)
     run = RunFolder.of(experiment.plain)
     assert metrics is not None
     assert read_metrics(run.path / "metrics.json") == metrics

@@ -72,7 +72,7 @@ def test_second_asks_teach_a_plan(start: Router, tmp_path: Path) -> None:
     assert given[0] > 350  # one choice: a second answer is asked for the log alone
     settings = ["method=plan", "method.seconds=0.1", f"runs_dir={tmp_path / 'runs'}", "progress=false"]
     experiment = check(compose(["dataset=log", f"dataset.path={log}", *settings]))
-    metrics = train_and_judge(experiment, tell=lambda _: None)
+    metrics = train_and_judge(experiment)
     assert metrics is not None
     assert metrics.plans is not None
     assert metrics.log is not None

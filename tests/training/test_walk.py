@@ -16,7 +16,6 @@ from l2d.config import Experiment, check, compose
 from l2d.config.identity import cell_path
 from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
-from l2d.lightning.progress import EpochsFromOne
 from l2d.networks.estimators.linear import Ridge
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.tabular import MLP
@@ -60,7 +59,6 @@ def test_bars_for_those_who_want_them_and_look(monkeypatch: pytest.MonkeyPatch) 
         wanted = replace(experiment, settings=replace(experiment.settings, progress=progress))
         found = trainer(wanted, monkeypatch)
         assert found["enable_progress_bar"] is (watched and progress)
-        assert any(isinstance(one, EpochsFromOne) for one in found["callbacks"]) is (watched and progress)
 
 
 def test_what_a_tracker_is_told(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Cell:
     run: RunFolder
     names: dict[str, str]
     seed: int
-    epochs: int
+    epochs: int = 0
     data: str = ""
     places: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -77,21 +77,19 @@ def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
 
 def draft(config: dict[str, Any]) -> Cell:
     """A cell without its overrides; `problem` says what is wrong with its config."""
-    plain, data, epochs, stop_after, problem = normalised(config), "", 0, None, ""
-    own_modules, prices = frozenset[str](), ERRORS
+    plain, found = normalised(config), dict[str, Any]()
     try:
         experiment = with_listed_prices(check(config))
         plain = dict(experiment.plain)
         if experiment.trainer.devices > 1:
             raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
-        epochs, stop_after = experiment.recipe.epochs, experiment.settings.stop_after
-        data, own_modules = data_fingerprint(experiment), frozenset(experiment.own_modules)
-        prices = Prices.of(plain)
+        found = {"epochs": experiment.recipe.epochs, "stop_after": experiment.settings.stop_after}
+        found |= {"data": data_fingerprint(experiment), "own_modules": frozenset(experiment.own_modules)}
+        found["prices"] = Prices.of(plain)
     except L2DError as error:
-        problem = str(error)
-    run = RunFolder.of(plain)
-    about = (places(plain), settings_of(plain), stop_after, problem, own_modules, prices)
-    return Cell((), run, choices(plain), plain["seed"], epochs, data, *about)
+        found["problem"] = str(error)
+    found |= {"places": places(plain), "settings": settings_of(plain)}
+    return Cell((), RunFolder.of(plain), choices(plain), plain["seed"], **found)
 
 
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:

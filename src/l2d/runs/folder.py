@@ -21,7 +21,7 @@ from l2d.utils.files import CANDIDATES, TEMPORARY, clear_folder, write_atomicall
 if TYPE_CHECKING:
     import numpy as np
 
-LOCK = ".lock"
+LOCK, FOLDS = ".lock", "folds"
 SAVED = "router.json"  # of a router that was saved without a run
 WANTED = "give one of runs/.../seed=<s>, or a folder that router.save made"
 LARGEST = 1_000_000  # bytes of a config
@@ -134,7 +134,11 @@ class RunFolder:
     @property
     def folds(self) -> Path:
         """Holds the runs of a cross-validation until the run itself is finished."""
-        return self.path / "folds"
+        return self.path / FOLDS
+
+    @property
+    def is_fold(self) -> bool:
+        return self.path.parent.name == FOLDS
 
     @property
     def last_checkpoint(self) -> Path | None:

@@ -95,18 +95,12 @@ class WandbTracker(CsvTracker):
         info, known = self.info, self.info.folder / "wandb_id.txt"
         if not known.exists():
             write_text(known, secrets.token_hex(4))
-        arguments = {
-            "group": info.group,
-            "name": info.name,
-            "tags": info.tags,
-            "config": info.config,
-            "resume": "allow",
-        }
-        arguments |= {"project": self.project, "entity": self.entity, "dir": str(info.folder)}
-        arguments |= {"id": known.read_text(encoding="utf-8").strip()}
-        arguments |= {"settings": self.wandb.Settings(init_timeout=30, silent=True)}
+        arguments: dict[str, Any] = {"group": info.group, "name": info.name, "tags": info.tags, "config": info.config}
+        arguments |= {"project": self.project, "entity": self.entity, "dir": str(info.folder), "resume": "allow"}
+        arguments["id"] = known.read_text(encoding="utf-8").strip()
+        arguments["settings"] = self.wandb.Settings(init_timeout=30, silent=True)
         try:
-            return self.wandb.init(**arguments, mode=mode)
+            return self.wandb.init(**(arguments | {"mode": mode}))
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             if mode == "offline" or self.mode == "online":

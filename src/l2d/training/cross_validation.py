@@ -28,7 +28,7 @@ from l2d.training import score
 from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
 from l2d.training.plans import plan_evidence, rivals, with_plan_names
 from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, score_router
-from l2d.training.walk import Source, Tell, holding, is_main_process, train
+from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import counted, say
@@ -51,19 +51,19 @@ class Fold:
     metrics: RunMetrics
 
 
-def train_and_judge(experiment: Experiment, run: RunFolder | None = None, tell: Tell = say) -> RunMetrics | None:
+def train_and_judge(experiment: Experiment, run: RunFolder | None = None) -> RunMetrics | None:
     """Train a run, judged as `evaluation` says. None if stop_after ended it early."""
     experiment = with_fingerprints(experiment)
     run = run or RunFolder.of(experiment.plain)
     if (run.finished and not experiment.settings.force) or not cross_validates(experiment):
-        return train(experiment, run, tell=tell)
+        return train(experiment, run)
     with holding(run):
         if is_main_process():
             if experiment.settings.force:
                 run.clear()
             run.check_data(data_fingerprint(experiment))  # finished folds are of the same rows
         try:
-            return train_folds(replace(experiment, settings=replace(experiment.settings, force=False)), run, tell)
+            return train_folds(replace(experiment, settings=replace(experiment.settings, force=False)), run)
         except L2DError as error:
             begun = [*run.path.glob("config.yaml"), *run.folds.glob("*/config.yaml")]
             if is_main_process() and not begun and not isinstance(error, Busy):
@@ -71,16 +71,16 @@ def train_and_judge(experiment: Experiment, run: RunFolder | None = None, tell: 
             raise
 
 
-def train_folds(experiment: Experiment, run: RunFolder, tell: Tell) -> RunMetrics | None:
+def train_folds(experiment: Experiment, run: RunFolder) -> RunMetrics | None:
     rows, folds = fold_rows(experiment), list[Fold]()
     for number in range(1, FOLDS + 1):
         part = RunFolder(run.folds / str(number))
-        if (fold := rows.fold(number, part, tell)) is None:
+        if (fold := rows.fold(number, part)) is None:
             if is_main_process():
                 run.pause(part.paused_after)
             return None
         folds.append(fold)
-    metrics = train(experiment, run, rows.source(folds), tell)
+    metrics = train(experiment, run, rows.source(folds))
     if metrics is not None and is_main_process():
         shutil.rmtree(run.folds, ignore_errors=True)
     return metrics
@@ -134,18 +134,18 @@ class FoldedRows:
     whole: Arrays
     data: str
 
-    def fold(self, number: int, run: RunFolder, tell: Tell) -> Fold | None:
+    def fold(self, number: int, run: RunFolder) -> Fold | None:
         """Train a router without a fold's rows and judge it there, unless that is done already. None if stop_after ended it."""
         seed = derive_seed(self.experiment.settings.seed, "test folds")
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
         arrays, rows = with_test_fold(self.whole, fold, seed)
         if not run.finished:
-            tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
+            say(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
             others, _ = cross_validation_fold(self.whole, fold, seed)
             _, following = cross_validation_fold(self.whole, next_fold, seed)
             splits = partial(self.splits, arrays, f"fold {fold} of {seed}")
             source = Source(splits, partial(score_fold, others, following))
-            if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
+            if train(replace(self.experiment, logger=CSV), run, source) is None:
                 return None
             # If several processes train one run: until the main one has written the fold, which all read.
             if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -41,8 +41,6 @@ from l2d.training.score import Judged, Scored, judge_validation, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted, say
 
-Tell = Callable[[str], None]
-
 
 class OutOfMemory(Exception):
     """The run's folder now has a larger number of micro-batches per batch."""
@@ -60,22 +58,20 @@ def train(
     experiment: Experiment,
     run: RunFolder | None = None,
     source: Source = Source(),  # noqa: B008 (frozen)
-    tell: Tell = say,
 ) -> RunMetrics | None:
-    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None if stop_after ended it early. tell: is
-    called with each line for the user. After running out of memory the run resumes like a killed one, with smaller
-    micro-batches."""
+    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None if stop_after ended it early. After
+    running out of memory the run resumes like a killed one, with smaller micro-batches."""
     experiment = with_fingerprints(experiment)
     run, timer = run or RunFolder.of(experiment.plain), Timer()
     while True:
         free_memory()  # of the attempt before, or of the run before in a sweep
         try:
-            return attempt(experiment, run, timer, source, tell)
+            return attempt(experiment, run, timer, source)
         except OutOfMemory:
             experiment = replace(experiment, settings=replace(experiment.settings, force=False))
 
 
-def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source, tell: Tell) -> RunMetrics | None:
+def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source) -> RunMetrics | None:
     experiment, force = without_epochs(experiment), experiment.settings.force
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
@@ -92,12 +88,12 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
         if is_main_process() and run.finished and not force:  # by another process, meanwhile
             run.check_data(data_fingerprint(experiment))
             return run.metrics()
-        begin(experiment, run, splits, router, tell)
+        begin(experiment, run, splits, router)
         with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
             checkpoint = checkpoint_of(experiment, run.checkpoints)
             trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
-            run_epochs(trainer, router, data, run, tell)
-            if stopped_early(experiment, run, trainer, checkpoint, tell):
+            run_epochs(trainer, router, data, run)
+            if stopped_early(experiment, run, trainer, checkpoint):
                 return None
             scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
             tracker.report(scored.metrics)
@@ -138,6 +134,12 @@ def with_kept_weights(
     return Fitted(trainer, router, data, experiment.settings.checkpoint, kept)
 
 
+def tell(run: RunFolder, text: str) -> None:
+    """Print a line, unless the run is a fold of another."""
+    if not run.is_fold:
+        say(text)
+
+
 def is_main_process() -> bool:
     """If several processes train one run, only the main one locks and writes the folder."""
     return bool(getattr(rank_zero_only, "rank", 0) == 0)
@@ -148,7 +150,7 @@ def holding(run: RunFolder) -> AbstractContextManager[None]:
 
 
 @rank_zero_only
-def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, tell: Tell) -> None:
+def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule) -> None:
     """Write what is known before training into the folder, and print the advice on the settings."""
     if experiment.settings.force:
         run.clear()
@@ -157,17 +159,17 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
     assert isinstance(router.network, Network)
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
     if off := switched_off(experiment):
-        tell(f"no GPU here: running with {off}")
+        tell(run, f"no GPU here: running with {off}")
     if unplanned(router.network) is not None and planner_of(router.network) is None:
-        tell("too few rows have several answers, so this router makes one choice (l2d serve --explore-second)")
+        tell(run, "too few rows have several answers, so this router makes one choice (l2d serve --explore-second)")
     for line in advice(experiment, router.method, splits.panel.names):
-        tell(line)
+        tell(run, line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
     if not len(splits.test):  # after five folds
         rows = f"the router of {counted(len(splits.train), 'row')}"
     epochs = experiment.recipe.epochs
-    tell(f"{what}: {rows}; {counted(epochs, 'epoch') if epochs else 'computed at once'}")
+    tell(run, f"{what}: {rows}; {counted(epochs, 'epoch') if epochs else 'computed at once'}")
 
 
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
@@ -216,26 +218,24 @@ def trainer_of(
     )
 
 
-def run_epochs(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder, tell: Tell) -> None:
+def run_epochs(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder) -> None:
     """Train, resuming after the last finished epoch if there is one."""
     if trainer.max_epochs == 0:
         return
     last = run.last_checkpoint
     if last is not None:
-        tell(f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
+        tell(run, f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
     trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
 
 
-def stopped_early(
-    experiment: Experiment, run: RunFolder, trainer: pl.Trainer, checkpoint: EpochCheckpoint, tell: Tell
-) -> bool:
+def stopped_early(experiment: Experiment, run: RunFolder, trainer: pl.Trainer, checkpoint: EpochCheckpoint) -> bool:
     """True if stop_after ended training before its last epoch. A run that ran out of patience is complete."""
     epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
     if epoch == epochs:
         return False
     if is_main_process():
         why = f"recipe.patience={experiment.recipe.patience}" if checkpoint.out_of_patience else "as stop_after says"
-        tell(f"stopped after epoch {epoch} of {epochs}: {why}\n{run.path}")
+        tell(run, f"stopped after epoch {epoch} of {epochs}: {why}\n{run.path}")
         if not checkpoint.out_of_patience:
             run.pause(epoch)
     return not checkpoint.out_of_patience
