@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # No large imports above `measured`: Linux counts a process's memory before its exec into its peak memory.
 
@@ -25,37 +25,28 @@ TINY = ["router.width=2", "recipe.epochs=1", "trainer.accelerator=cpu", "progres
 Row = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     what: str
-    command: tuple[str, ...]  # after `l2d`, or `python -c`
+    command: tuple[str, ...]  # l2d …, or python -c …
     status: int = 0
-    program: str = "l2d"
-
-    @property
-    def line(self) -> list[str]:
-        if self.program == "l2d":
-            return [str(Path(sys.executable).with_name("l2d")), *self.command]
-        return [sys.executable, "-c", *self.command]
 
     @property
     def shown(self) -> str:
-        words = [f'-c "{part}"' for part in self.command] if self.program == "python" else self.command
-        return " ".join([self.program, *words])
+        return " ".join(f'"{part}"' if part.startswith("import ") else part for part in self.command)
 
 
 CASES = (
-    Case("Hydra alone", ("import hydra",), program="python"),
-    Case("torch alone", ("import torch",), program="python"),
-    Case("help", ("--help",)),
-    Case("help of train", ("train", "--help")),
-    Case("misspelt key", ("train", "recipe.epoch=3"), status=1),
-    Case("misspelt value of a group", ("train", "method=midl"), status=1),
-    Case("wrong value", ("train", "method.tau=-1"), status=1),
-    Case("finished run", ("train", *TINY)),
-    Case("dry run", ("train", "dry_run=true")),
-    Case("report", ("report", "runs")),
-    Case("420 cells listed", ("train", "-m", "experiment=table1_error", "dry_run=true")),
+    Case("Hydra alone", ("python", "-c", "import hydra")),
+    Case("torch alone", ("python", "-c", "import torch")),
+    Case("help", ("l2d", "--help")),
+    Case("help of train", ("l2d", "train", "--help")),
+    Case("misspelt key", ("l2d", "train", "recipe.epoch=3"), status=1),
+    Case("misspelt value of a group", ("l2d", "train", "method=midl"), status=1),
+    Case("wrong value", ("l2d", "train", "method.tau=-1"), status=1),
+    Case("finished run", ("l2d", "train", *TINY)),
+    Case("dry run", ("l2d", "train", "dry_run=true")),
+    Case("report", ("l2d", "report", "runs")),
+    Case("420 cells listed", ("l2d", "train", "-m", "experiment=table1_error", "dry_run=true")),
 )
 
 
@@ -79,8 +70,9 @@ def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tupl
     """Wall seconds, CPU seconds, peak memory in MiB, and what it wrote."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
+        line = [str(Path(sys.executable).with_name(case.command[0])), *case.command[1:]]
         environment = {**os.environ, **(more or {})}
-        process = subprocess.Popen(case.line, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(line, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)  # of this child alone
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -103,7 +95,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        run(Case("", ("train", *TINY)), Path(name))
+        run(Case("", ("l2d", "train", *TINY)), Path(name))
         rows = [measured(case, Path(name)) for case in CASES]
     from provenance import about
     from records import save

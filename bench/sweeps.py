@@ -51,15 +51,10 @@ def measure(what: str, data_dir: str, more: list[str]) -> tuple[dict[str, Any], 
     runs = sorted(found, key=lambda run: run["timing"]["first_step_at"])
     timings = [run.pop("timing") for run in runs]
     between = timings[-1]["first_step_at"] - timings[0]["first_step_at"] - sum(t["steps_seconds"] for t in timings[:-1])
-    sweep = {
-        "runs": len(timings),
-        "wall_seconds": round(wall, 1),
-        "steps_seconds": round(sum(timing["steps_seconds"] for timing in timings), 1),
-        "start_seconds": round(timings[0]["first_step_at"] - launched, 1),
-        "between_seconds": round(between / (len(timings) - 1), 2),
-        "gpu_memory_first": round(timings[0]["gpu_memory_gib"], 2),
-        "gpu_memory_last": round(timings[-1]["gpu_memory_gib"], 2),
-    }
+    start, steps = timings[0]["first_step_at"] - launched, sum(timing["steps_seconds"] for timing in timings)
+    memory = (round(timings[place]["gpu_memory_gib"], 2) for place in (0, -1))
+    seconds = (*(round(one, 1) for one in (wall, steps, start)), round(between / (len(timings) - 1), 2))
+    sweep = dict(zip(TIMES.split(), (len(timings), *seconds, *memory), strict=True))
     facts = {"what": what, **about(f"l2d train {' '.join(arguments)}")}
     return sweep | facts, [run | facts for run in runs]
 

@@ -13,10 +13,10 @@ Bench = Callable[[str], ModuleType]
 def test_a_process_is_measured(bench: Bench, tmp_path: Path) -> None:
     startup = bench("startup")
     code = "import time; text = b'x' * (100 << 20); time.sleep(1); print('done')"
-    seconds, cpu, memory, text = startup.run(startup.Case("", (code,), program="python"), tmp_path)
+    seconds, cpu, memory, text = startup.run(startup.Case("", ("python", "-c", code)), tmp_path)
     assert (seconds > cpu + 0.5 > 0.5, memory > 100, text) == (True, True, "done\n")
     with pytest.raises(SystemExit, match="status 3, not 0"):
-        startup.run(startup.Case("", ("raise SystemExit(3)",), program="python"), tmp_path)
+        startup.run(startup.Case("", ("python", "-c", "raise SystemExit(3)")), tmp_path)
 
 
 def test_startup(bench: Bench) -> None:
