@@ -82,9 +82,10 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(walk, "data_fingerprint", lambda _: "new")
     monkeypatch.setattr(walk, "switched_off", lambda _: "recipe.compile=false")
     monkeypatch.setattr(walk, "advice", lambda *_: ["more rows", "fewer labels"])
+    monkeypatch.setattr(walk, "say", said.append)
 
     def begin(experiment: Experiment) -> None:
-        walk.begin(experiment, RunFolder(tmp_path), splits, router, said.append)
+        walk.begin(experiment, RunFolder(tmp_path), splits, router)
 
     with pytest.raises(L2DError, match="force=true"):
         begin(goes_on)
@@ -138,7 +139,8 @@ class Walk:
         timer: Any = SimpleNamespace(leave_out=self.left_out.append, record=lambda rows: {"rows": rows})
         self.monkeypatch.setattr(walk, "data_fingerprint", lambda _: data)
         source = walk.Source(self.splits, self.score)
-        return walk.attempt(self.experiment, self.run, timer, source, lambda line: self.note("said", line))
+        self.monkeypatch.setattr(walk, "say", lambda line: self.note("said", line))
+        return walk.attempt(self.experiment, self.run, timer, source)
 
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [("best", 2), ("last", 4)])
@@ -196,14 +198,17 @@ def test_what_another_process_finished_meanwhile_is_taken(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("patient", [True, False])
-def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(patient: bool, tmp_path: Path) -> None:
+def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(
+    patient: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = check(compose(["recipe.epochs=4", "recipe.patience=2", "stop_after=3", "checkpoint=best"]))
     run, said = RunFolder(tmp_path), list[str]()
+    monkeypatch.setattr(walk, "say", said.append)
     checkpoint: Any = SimpleNamespace(out_of_patience=not patient)
 
     def stopped(epoch: int) -> bool:
         at: Any = SimpleNamespace(current_epoch=epoch)
-        return walk.stopped_early(experiment, run, at, checkpoint, said.append)
+        return walk.stopped_early(experiment, run, at, checkpoint)
 
     assert not stopped(4)
     assert said == []
@@ -214,16 +219,17 @@ def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(patient:
     assert run.paused_after == (3 if patient else 0)
 
 
-def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path) -> None:
+def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint counts epochs from 0."""
     run, said, fitted = RunFolder(tmp_path), list[str](), list[dict[str, Any]]()
     fit: Any = SimpleNamespace(max_epochs=2, fit=lambda _, **given: fitted.append(given))
     anything: Any = "data"
-    walk.run_epochs(fit, anything, anything, run, said.append)
+    monkeypatch.setattr(walk, "say", said.append)
+    walk.run_epochs(fit, anything, anything, run)
     assert said == []
     run.checkpoints.mkdir()
     torch.save({"epoch": 2}, run.checkpoints / "last.ckpt")
-    walk.run_epochs(fit, anything, anything, run, said.append)
+    walk.run_epochs(fit, anything, anything, run)
     [line] = said
     assert "epoch 3" in line
     assert [given["ckpt_path"] for given in fitted] == [None, run.checkpoints / "last.ckpt"]

@@ -194,7 +194,7 @@ def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralD
     setting = f"recipe.batch_size={data.batch_size}"
     # With several processes, the others wait for the step that this one broke off.
     if experiment.trainer.devices > 1 and is_out_of_memory(error):
-        raise L2DError(f"{setting}: out of memory; try half of it") from error
+        raise L2DError(f"{setting}: out of memory; try recipe.batch_size={max(1, data.batch_size // 2)}") from error
     return more_parts(error, setting, even_batch(len(data.splits.train), data.batch_size), data.parts)
 
 
