@@ -165,7 +165,8 @@ def speed() -> Iterator[Row]:
             seen = "dataset.text=query" if case == TEXT else "dataset.label=topic"
             told = ("train", "dataset=table", "dataset.path=rows.parquet", seen, "cost=error_plus_cost", PRICED, *words)
             script = f"import sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); {script}"
-            for method, command in (("l2d", Case(case, told)), ("plain", Case(case, (script,), program="python"))):
+            both = {"l2d": Case(case, ("l2d", *told)), "plain": Case(case, ("python", "-c", script))}
+            for method, command in both.items():
                 load = os.getloadavg()[0]
                 seconds, cpu, *_ = run(command, Path(name))
                 measured = {"n": str(n), "seconds": f"{seconds:.1f}", "cpu": f"{cpu:.1f}", "load": f"{load:.1f}"}
