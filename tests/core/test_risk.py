@@ -106,3 +106,12 @@ def test_errors_that_were_taken_from_costs(price: float) -> None:
 def test_no_number_of_rows_shows_the_mean_itself() -> None:
     assert rows_needed(0.08, 0.08 + 1e-17, 0.95) is None
     assert rows_needed(0.08, 0.08 * (1 + 1e-12), 0.95) is None
+
+
+def test_equal_texts_count_once() -> None:
+    """59 queries without an error, each five times: one vote each."""
+    errors, groups = torch.zeros(295, 2).double(), torch.arange(59).repeat(5)
+    rows = HeldOut(errors, errors, errors.mean(dim=0), groups=groups)
+    assert keep_error(rows, Prices(listed=(0.1, 0.2)), 0.05, 0.95).max_error == 0.05
+    with pytest.raises(ParameterError, match=r"^max_error=0\.049: .*\b59\b"):
+        keep_error(rows, Prices(listed=(0.1, 0.2)), 0.049, 0.95)

@@ -49,3 +49,11 @@ def test_what_is_refused() -> None:
         kept.at([0.1, 0.1])
     with pytest.raises(ParameterError, match=r"^max_error=0.001: cannot be kept"):
         router.at(max_error=0.001)
+
+
+def test_equal_texts_are_kept_together() -> None:
+    texts = [f"sum {k % 40} of {k % 7}" for k in range(400)]
+    rows = l2d.fit(texts, errors=ERRORS[:400], prices=[0.3, 0.1], method="linear", options={"progress": False}).held_out
+    assert rows is not None
+    assert rows.groups is not None
+    assert 1 < len(rows.groups.unique()) < len(rows.errors)

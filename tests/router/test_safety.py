@@ -184,6 +184,8 @@ def test_a_description_that_does_not_fit(wrong: Config, folder: Path) -> None:
         {"network.price_model.weight": torch.zeros(9, 9)},
         {"network.mean": torch.full((59,), torch.nan)},
         {"network.mean": torch.zeros(2, 2)},
+        {"held_out.errors": torch.zeros(4, 2)},
+        {"held_out.expected": torch.full((4, 3), torch.nan), "held_out.errors": torch.zeros(4, 3)},
     ],
 )
 def test_tensors_that_do_not_fit(wrong: Config, folder: Path) -> None:

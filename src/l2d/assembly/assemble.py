@@ -41,7 +41,7 @@ class Splits:
     others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: the cost's report on its
     prices. cache: of the experts' predictions. expert_seconds: the time to make or read them. price_weights: the regression of
     prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already. reading: what the
-    encoder of texts has learned.
+    encoder of texts has learned. groups: int, equal for training rows that belong together; None if none do.
     """
 
     train: Split
@@ -64,6 +64,7 @@ class Splits:
     price_weights: Tensor | None = None
     evidence: Evidence | None = None
     largest_cost: float = 0.0
+    groups: Tensor | None = None
 
 
 def assemble(
@@ -138,6 +139,7 @@ def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) 
         reading=arrays.reading,
         cost_facts=cost.facts(panel, train),
         cache=request.cache,
+        groups=arrays.groups,
     )
 
 

@@ -63,7 +63,8 @@ class HeldOut:
     router learned; deployed, seen [m, p], the errors that the two expect there.
 
     If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router and
-    a fold's router expect on the rows that they learned from. needed: see Guard."""
+    a fold's router expect on the rows that they learned from. needed: see Guard. groups: int [n], equal for rows with equal
+    texts; None if all differ."""
 
     errors: Tensor
     expected: Tensor
@@ -77,6 +78,7 @@ class HeldOut:
     seen: Tensor | None = None
     seen_prices: Tensor | None = None
     needed: float = KNOWN
+    groups: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """By name, to be saved."""

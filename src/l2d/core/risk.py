@@ -8,6 +8,7 @@ from torch import Tensor
 
 from l2d.core.budget import OperatingPoint, PricedRows, priced_rows
 from l2d.core.costs import paid
+from l2d.core.groups import group_sums
 from l2d.core.guard import Guard, HeldOut, paired
 from l2d.core.prices import Prices
 from l2d.utils.errors import ParameterError
@@ -74,6 +75,14 @@ def whole(errors: Tensor) -> Tensor:
     return torch.where((errors - errors.round()).abs() < ROUNDING, errors.round(), errors)
 
 
+def by_group(errors: Tensor, groups: Tensor | None) -> Tensor:
+    """The mean error of each group of equal texts, which are no independent rows. errors [points, n] -> [points, groups]."""
+    if groups is None:
+        return errors
+    sums, sizes = group_sums(groups, errors.T, int(groups.max()) + 1)
+    return (sums / sizes).T
+
+
 def factors_by_spread(prices: Tensor) -> Tensor:
     """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the errors that are
     tested. prices: mean of each expert [p]."""
@@ -98,14 +107,14 @@ def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: 
     assert means is not None  # prices are expected per row
     factors = factors_by_spread(means.double())
     decisions = rows.decide(factors)
-    made = torch.stack([paid(errors, one) for one in decisions])
+    made = by_group(torch.stack([paid(errors, one) for one in decisions]), held_out.groups)
     place = last_kept(made, max_error, confidence)
     if place is None:
         least = least_level(made[0], confidence)
         needed = rows_needed(float(made[0].mean()), max_error, confidence)
         more = "" if needed is None else f" (about {needed:,} rows would show it)"
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
-        problem = f"cannot be kept with confidence {confidence:g} by {len(errors):,} rows{more}; {told}"
+        problem = f"cannot be kept with confidence {confidence:g} by {made.shape[1]:,} rows{more}; {told}"
         raise ParameterError("max_error", problem, max_error)
     return point_at(held_out, rows, float(factors[place]), decisions[place], prices, (max_error, confidence))
 

@@ -13,7 +13,7 @@ from l2d.router.trained import TrainedRouter
 from l2d.runs.artifact.drift import TRAINING_INPUTS
 from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, write_weights
 from l2d.runs.folder import SAVED, RunFolder
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_json
 from l2d.utils.version import own_version
 
@@ -63,7 +63,10 @@ def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None]
     """The router's score on held-out rows, and what it spends within its budget; None for the router of a run."""
     if not (folder / SAVED).exists():
         return None, None
-    found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
-    score, point = found["validation"], found.get("operating_point")
-    validation = None if score is None else RouterScore.from_dict(score)
-    return validation, None if point is None else OperatingPoint.from_dict(point)
+    try:
+        found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
+        score, point = found["validation"], found.get("operating_point")
+        validation = None if score is None else RouterScore.from_dict(score)
+        return validation, None if point is None else OperatingPoint.from_dict(point)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise L2DError(f"{folder / SAVED}: damaged ({type(error).__name__}); save the router again") from error

@@ -202,7 +202,8 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     )
     kept = held_out(method, rows, splits, splits.train_costs, learned_by_both(folds, fitted))
     kept = kept and {"learned": torch.arange(0), **kept}  # says, even if there is none, that folds judged the rows
-    return Scored(metrics, rows.arrays() | {"guarded": guarded}, Judged(guard, kept), whole.train_ids)
+    judged = Judged(guard, score.with_groups(kept, whole.groups))
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, judged, whole.train_ids)
 
 
 def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows, LearnedRows] | None:

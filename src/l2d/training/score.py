@@ -116,7 +116,8 @@ def judge(fitted: Fitted, validation: RoutedRows) -> Judged:
     # Experts that learned from the training rows are compared on validation rows.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     guard = guard_of(method, validation, metrics_.best_single(chosen_on))
-    return Judged(guard, held_out(method, validation, splits, chosen_on))
+    kept = held_out(method, validation, splits, chosen_on)
+    return Judged(guard, with_groups(kept, None if splits.groups is None else splits.groups[splits.validation.rows]))
 
 
 def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
@@ -243,6 +244,12 @@ def held_out(
         kept = replace(kept, learned=own.rows, deployed=own.errors, deployed_prices=own.prices)
         kept = replace(kept, seen=theirs.errors, seen_prices=theirs.prices)
     return kept.tensors()
+
+
+def with_groups(kept: dict[str, Tensor], groups: Tensor | None) -> dict[str, Tensor]:
+    """groups: int [n], equal for rows that belong together."""
+    apart = groups is None or len(groups.unique()) == len(groups)
+    return kept if not kept or apart else {**kept, "groups": groups.unique(return_inverse=True)[1]}  # type: ignore[union-attr]
 
 
 def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:

@@ -127,7 +127,16 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], RouterDescription]:
             raise L2DError(f"{file}: l2d {header.get('version')} wrote it in another format; {RETRAIN}")
         whole, description = tensors_digest(tensors) == header["sha256"], RouterDescription.from_dict(header)
         check_description(description)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise L2DError(f"{file}: damaged ({type(error).__name__}); {RETRAIN}") from error
     if not whole:
         raise L2DError(f"{file}: damaged, the checksum does not match the weights; {RETRAIN}")

@@ -15,6 +15,7 @@ from l2d.core.guard import HeldOut
 from l2d.data.text.encoders import Encoder
 from l2d.methods.method import Method
 from l2d.methods.simple import SimpleRouter
+from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.network import Network
 from l2d.networks.prices import PriceModel
 from l2d.runs.artifact.drift import TRAINING_INPUTS, InputSummary
@@ -91,12 +92,34 @@ def rebuild(
     for kind, found, prefix in ((HeldOut, held_out, HELD_OUT), (InputSummary, summary, TRAINING_INPUTS)):
         if others := {*found} - {one.name for one in fields(kind)}:
             raise L2DError(f"{FILE}: {prefix}.{min(others)[:100]} is not known; {RETRAIN}")
+    if not fits(held_out, len(description.experts)) or not answers(network, description):
+        raise L2DError(f"{FILE}: its tensors do not fit each other; {RETRAIN}")
     return RebuiltRun(
         *(experiment.plain, method, network, description),
         encoder=rebuild_encoder(description.encoder, kept, trust, part_of(weights, READING)),
         held_out=HeldOut(**held_out, needed=description.guard.needed) if held_out else None,
         training_inputs=InputSummary(**summary) if summary else None,
     )
+
+
+def fits(held_out: Tensors, p: int) -> bool:
+    """True if the rows that a guard is fitted to have numbers of each expert."""
+    if not held_out:
+        return True
+    errors, expected = (held_out.get(name, torch.zeros(0)) for name in ("errors", "expected"))
+    wide = all(value.shape[-1:] == (p,) for name, value in held_out.items() if name not in ("learned", "groups"))
+    return wide and errors.ndim == 2 and errors.shape == expected.shape and bool(expected.isfinite().all())
+
+
+def answers(network: Network, seen: RouterDescription) -> bool:
+    """True if an estimator, whose weights say their own sizes, gives a number of each expert."""
+    if not isinstance(network, EstimatorNetwork):
+        return True
+    try:
+        found = network(torch.zeros(1, *seen.shape))
+    except (RuntimeError, IndexError, ValueError):
+        return False
+    return found.shape[1] >= len(seen.experts) and bool(found.isfinite().all())
 
 
 def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescription, decision: str) -> Method:
