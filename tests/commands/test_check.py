@@ -221,6 +221,6 @@ def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_columns_without_latin_letters(tmp_path: Path, capsys: Captured) -> None:
-    cells = {"问题": QUERIES * 10, "%": [0.5] * 40, "correct_a": [0, 1] * 20, "correct_b": [1, 0] * 20}
+    cells: Cells = {"问题": QUERIES * 10, "%": [0.5] * 40, "correct_a": [0, 1] * 20, "correct_b": [1, 0] * 20}
     roles, _, _ = checked(write(tmp_path, cells), capsys)
     assert {"问题", "%"} <= {*roles}

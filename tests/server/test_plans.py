@@ -463,15 +463,13 @@ def test_a_rule_that_fails_on_an_answer(router: Router, servers: dict[str, Sayin
     strict = replace(router, config={**router.config, "dataset": {**router.config["dataset"], "agree": rule}})
     servers["b"].says = "5"
     upstreams = {name: server.upstream() for name, server in servers.items()}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("l2d.data.agreement.own_function", lambda _: fails_on_five)
-        with asking(make_service(strict, log, upstreams=upstreams)) as client:
-            assert (said_by(chat(client)), chat(client).status_code) == ("c's answer", 200)
-            id, _ = begin(client)
-            assert tell(client, id, "a", "4").json() == {"ask": "b"}
-            found = tell(client, id, "b", "5")
-            assert (found.status_code, "agree" in message_of(found)) == (422, True)
-            assert tell(client, id, "b", "4").json()["accept"] == "a"
+    with asking(make_service(strict, log, upstreams=upstreams)) as client:
+        assert (said_by(chat(client)), chat(client).status_code) == ("c's answer", 200)
+        id, _ = begin(client)
+        assert tell(client, id, "a", "4").json() == {"ask": "b"}
+        found = tell(client, id, "b", "5")
+        assert (found.status_code, "agree" in message_of(found)) == (422, True)
+        assert tell(client, id, "b", "4").json()["accept"] == "a"
 
 
 def fails_on_five(one: str, two: str) -> bool:

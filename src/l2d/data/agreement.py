@@ -142,8 +142,15 @@ def own_function(rule: str) -> Agree:
     origin = str(getattr(found, "__module__", None))
     if not callable(found) or origin.partition(".")[0] != module.partition(".")[0]:
         raise ParameterError("agree", f"is not a function of {module}", rule)
-    agree: Agree = found
-    return lambda one, two: bool(agree(one, two))
+
+    def agree(one: Key, two: Key) -> bool:
+        try:
+            return bool(found(one, two))
+        except Exception as error:
+            told = f"fails on {str(one)[:40]!r} and {str(two)[:40]!r}: {type(error).__name__}: {error}"
+            raise ParameterError("agree", " ".join(told.split()), rule) from error
+
+    return agree
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import secrets
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -115,8 +116,12 @@ class WandbTracker(CsvTracker):
         return [*super().loggers, WandbLogger(experiment=self.run)]
 
     def report(self, metrics: RunMetrics) -> None:
+        from PIL import Image
+
         header, rows = result_table(metrics)
-        table, picture = self.wandb.Table(columns=header, data=rows), self.wandb.Image(run_figure(metrics))
+        content = BytesIO()
+        run_figure(metrics).savefig(content, format="png")
+        table, picture = self.wandb.Table(columns=header, data=rows), self.wandb.Image(Image.open(content))
         self.run.log({"test/table": table, "test/deferral": picture})
         for key in ("deferral_loss", "error_rate", "mean_price"):
             self.run.summary[f"test/{key}"] = getattr(metrics, key)
