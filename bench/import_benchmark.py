@@ -18,7 +18,7 @@ import numpy as np
 
 from l2d.commands.import_outcomes import add_out, write_outcomes
 from l2d.commands.route import refuse_overwriting, user_path
-from l2d.data.importers.recorded import Columns, RecordedOutcomes, not_asked, share_right
+from l2d.data.importers.harness import Columns, RecordedOutcomes, not_asked, share_right
 from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed

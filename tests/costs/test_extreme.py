@@ -50,7 +50,7 @@ def test_by_hand() -> None:
     prices = extreme_prices(errors)
     assert prices.tolist() == [0, 1, 0]
     assert strongest(errors) == 0
-    assert extreme_shares(prices.tolist(), errors, errors[-6:], NAMES) == ExtremeShares(**SHARES)
+    assert extreme_shares(prices, errors, errors[-6:], NAMES) == ExtremeShares(**SHARES)
     four = torch.cat([errors, torch.ones(20, 1)], dim=1)
     assert extreme_prices(four).tolist() == [0, 1, 0, 0]
 

@@ -135,14 +135,6 @@ def test_where_a_set_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place(torch.zeros(10), torch.device("meta"), "auto").resident
 
 
-def test_an_epoch_drawn_ahead_is_the_epoch_itself() -> None:
-    going_on, fresh = batches(40, 8), batches(40, 8)
-    order(going_on, 3)
-    assert order(going_on, 4) == order(fresh, 4)
-    assert order(going_on, 4) == order(fresh, 4)  # again, though the one ahead is the fifth now
-    assert order(going_on, 9) == order(fresh, 9)
-
-
 def test_a_ranks_batches_have_the_one_size_that_is_compiled() -> None:
     for n in (45_000, 65_931, 90_000):
         for world in (1, 2, 3, 4, 8):

@@ -139,11 +139,9 @@ def test_times_of_every_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (['{"a": 1}', '{"a": 2}', '{"a" 3}'], "line 3 is not JSON .*delimiter"),
-        (['{"a": 1}', "", "[2]"], "line 3 is not an object"),
-        (['{"a": 1}', '{"a": 1, "a": 2}'], "line 2 is not JSON .*same key twice"),
-        (['{"\\ud83d": 1, "\\udc4d": 2}'], "line 1 is not JSON .*same key twice"),  # both become a question mark
-        (['{"a": 1}', '{"a": "\xff"}'], "line 2 is not UTF-8"),
+        (['{"a": 1}', '{"a": 2}', '{"a" 3}'], "line 3: not a JSON object"),
+        (['{"a": 1}', "", "[2]"], "line 3: not a JSON object"),
+        (['{"a": 1}', '{"a": "\xff"}'], "line 2: not a JSON object in UTF-8"),
         ([], "no rows$"),
     ],
 )

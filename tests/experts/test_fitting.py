@@ -14,10 +14,9 @@ from torch import Tensor
 
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
-from l2d.experts import fitting
+from l2d.experts import classifier
 from l2d.experts.cache import Cache
-from l2d.experts.classifier import Classifiers
-from l2d.experts.fitting import deal_into_folds, expert_rows
+from l2d.experts.classifier import Classifiers, deal_into_folds, expert_rows
 from l2d.experts.partition import class_owners
 from l2d.utils.seeding import stream
 
@@ -57,7 +56,7 @@ def test_each_expert_has_the_configured_fraction_and_a_seed_of_its_own(
             titles.append(title)
             return self.arrays.train_labels[about], self.arrays.test_labels[: None if ask_test else 0]
 
-    monkeypatch.setattr(fitting, "Classifiers", Noted)
+    monkeypatch.setattr(classifier, "Classifiers", Noted)
     arrays = Digits().load(Path())
     ask = request(tmp_path, arrays)
     experts("experts.fraction=0.5").panel(ask)
@@ -92,7 +91,7 @@ def test_cross_fit_never_asks_about_a_row_it_trained_on(
             number = len(asked)
             return torch.full((len(about),), number), torch.full((360 if ask_test else 0,), number)
 
-    monkeypatch.setattr(fitting, "Classifiers", Fake)
+    monkeypatch.setattr(classifier, "Classifiers", Fake)
     arrays = Digits().load(Path())
     ask = request(tmp_path, arrays)
     panel = experts(f"experts.cross_fit={cross_fit}").panel(ask)
@@ -124,7 +123,7 @@ def test_predictions_are_kept_whole_however_many_classes(
         def answers(self, _: Tensor, about: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
             return self.arrays.train_labels[about], self.arrays.test_labels
 
-    monkeypatch.setattr(fitting, "Classifiers", Right)
+    monkeypatch.setattr(classifier, "Classifiers", Right)
     labels = torch.arange(classes)
     arrays = Arrays(torch.zeros(2 * classes, 1), labels.repeat(2), torch.zeros(classes, 1), labels, classes)
     ask = dataclasses.replace(request(tmp_path, Digits().load(Path())), arrays=arrays, train=torch.arange(classes))

@@ -14,8 +14,7 @@ from l2d.config import Component, check, compose
 from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
 from l2d.data.sets.long_log import AFTER, EXPERT, REPLY, is_long
-from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names
-from l2d.data.sets.said import reply_columns
+from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names, reply_columns
 from l2d.data.sets.table_columns import IDS, KEYS, free_columns
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows

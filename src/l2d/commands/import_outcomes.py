@@ -9,8 +9,7 @@ from shlex import quote
 
 from l2d.commands.route import refuse_overwriting, user_path
 from l2d.config.identity import quoted
-from l2d.data.importers.harness import harness_outcomes, model_of_file
-from l2d.data.importers.recorded import Columns, RecordedOutcomes
+from l2d.data.importers.harness import Columns, RecordedOutcomes, harness_outcomes, model_of_file
 from l2d.data.sheet import write_sheet
 from l2d.utils.user_errors import OneLineParser, answering
 

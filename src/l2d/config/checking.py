@@ -11,11 +11,10 @@ from l2d.config.signatures import Parameter, check_arguments, find_class, may_ex
 from l2d.utils.errors import ParameterError, under, unknown
 from l2d.utils.identity import DIRECTIVES
 from l2d.utils.own_modules import defined_in_memory
-from l2d.utils.parameters import NonNegative, Positive, check_value
+from l2d.utils.parameters import NonNegative, Positive
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
-# Keys of a component that are not passed to its class, unless it has a parameter of that name. about: metadata; reads: how a
-# router reads text, which the dataset uses.
+# Keys of a component that are not passed to its class, unless it has a parameter of that name. reads: used by the dataset.
 METADATA = ("name", "about", "reads")
 # Arguments that the run adds to a component, by the last part of its key.
 ADDED = {
@@ -39,17 +38,12 @@ T = TypeVar("T")
 
 
 def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
-    """config: as composed, or from a run's config.yaml.
-
-    trust: None if the user composed the config. For a config from a file: modules whose classes may be built, besides l2d's own;
-    classes of all other modules are not built.
-    """
+    """config: as composed, or from a run's config.yaml. trust: None if the user composed it; else modules whose classes may be
+    built, besides l2d's own."""
     plain = normalised(config if isinstance(config, dict) else to_plain(config))
     known = {*COMPONENTS, "setup", "recipe", "trainer", *(field.name for field in fields(Settings))}
-    for key in sorted(known - plain.keys()):
-        raise ParameterError(key, "is missing from the config")
-    for key in sorted(plain.keys() - known):
-        raise ParameterError(key, unknown("key", key, sorted(known)))
+    for key in sorted(known ^ plain.keys()):
+        raise ParameterError(key, "is missing" if key in known else unknown("key", key, sorted(known)))
     # First: the dataset takes its value from here, and errors should name this key.
     if isinstance(router := plain["router"], Mapping) and router.get("reads") is not None:
         read_component("router.reads", router["reads"], trust)
@@ -90,10 +84,7 @@ def read_values(kind: type[T], key: str, values: Any) -> T:
             raise ParameterError("", "must be a mapping", values)
         for name in hints.keys() - values.keys():
             raise ParameterError(name, "is missing")
-        for name, value in values.items():
-            if name not in hints:
-                raise ParameterError(name, unknown("key", name, hints))
-            check_value(name, value, hints[name])
+        check_arguments(values, {name: Parameter(hint, required=True) for name, hint in hints.items()})
     return kind(**values)
 
 
@@ -187,8 +178,8 @@ def check_together(experiment: Experiment) -> None:
         found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", settings.fold)
         if found is None or not int(found[1]) <= int(found[2]) >= 2:
             raise ParameterError("fold", "must look like 2/5, the second of five folds", settings.fold)
-    if settings.fold is not None and settings.evaluation == "cross_validate":
-        raise ParameterError("evaluation", "has folds of its own; remove fold, or use holdout", settings.evaluation)
+        if settings.evaluation == "cross_validate":
+            raise ParameterError("evaluation", "has folds of its own; remove fold, or use holdout", settings.evaluation)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
     if settings.stop_after is not None and settings.force:
@@ -208,18 +199,15 @@ def check_search(values: Any) -> SearchSettings:
     options = read_values(SearchSettings, "tune", values if isinstance(values, dict) else to_plain(values))
     grid, seeds = options.values, "must be different seeds, such as [0,1,2]"
     own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed, fold and stop_after"
-    faults = {
-        "seeds": (seeds, not 0 < len(options.seeds) == len({*options.seeds})),
-        "final_seeds": (seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
-        "rungs": ("must be increasing, such as [0.3,0.6]", options.rungs != sorted({*options.rungs})),
-        "values": (own, grid is not None and not (grid and all(grid.values()) and not {*SET_BY_SEARCH} & {*grid})),
-        "offsets": (
-            "is for tune.search=paper without tune.values",
-            options.offsets and (options.search != "paper" or grid),
-        ),
-        "recipe": ("is for tune.search=optuna", options.recipe and options.search != "optuna"),
-    }
-    for key, (problem, wrong) in faults.items():
+    paper = "is for tune.search=paper without tune.values"
+    for key, problem, wrong in (
+        ("seeds", seeds, not 0 < len(options.seeds) == len({*options.seeds})),
+        ("final_seeds", seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
+        ("rungs", "must be increasing, such as [0.3,0.6]", options.rungs != sorted({*options.rungs})),
+        ("values", own, grid is not None and not (grid and all(grid.values()) and not {*SET_BY_SEARCH} & {*grid})),
+        ("offsets", paper, options.offsets and (options.search != "paper" or grid)),
+        ("recipe", "is for tune.search=optuna", options.recipe and options.search != "optuna"),
+    ):
         if wrong:
             raise ParameterError(f"tune.{key}", problem, getattr(options, key))
     return options

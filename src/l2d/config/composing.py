@@ -17,8 +17,8 @@ def price_scale(error_price: object) -> float:
 
 
 def of_router(key: str, router: str, otherwise: str) -> str:
-    """The recipe or the method that a router's file asks for (about.recipe, about.method). An `override` there would fail:
-    experts=trained includes the router by interpolation, and Hydra refuses overrides in such a file."""
+    """The recipe or the method that a router's file asks for (about.recipe, about.method). Hydra would refuse an `override` there,
+    since experts=trained includes the router by interpolation."""
     file = CONF / "router" / f"{router}.yaml"
     content = yaml.load(file.read_text(encoding="utf-8"), LOADER) if file.is_file() else {}
     for parent in content.get("defaults", []):
@@ -37,8 +37,7 @@ def to_plain(config: Any) -> dict[str, Any]:
     """A composed config, resolved, as plain dicts and lists."""
     from omegaconf import OmegaConf
 
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
+    plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     return {str(key): value for key, value in plain.items()}
 
 

@@ -2,8 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
 from itertools import product
@@ -27,10 +26,7 @@ VERSION_BASE = "1.3"
 def run_job(
     job: Callable[[DictConfig], Any], conf: str, config_name: str, arguments: Sequence[str], *, multirun: bool = False
 ) -> None:
-    """Like @hydra.main, but with given arguments instead of sys.argv. multirun: as if with -m.
-
-    Exceptions propagate; Hydra would print them and exit.
-    """
+    """Like @hydra.main, but with given arguments, and exceptions propagate. multirun: as if with -m."""
     version.setbase(VERSION_BASE)
     read_files_once()
     parser = get_args_parser()
@@ -39,36 +35,17 @@ def run_job(
     options = parser.parse_args([argument.replace("=~/", f"={Path.home()}/", 1) for argument in arguments])
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
-    if options.config_dir is not None:
-        _refuse_known_names(Path(conf), Path(options.config_dir))
-    if not (options.multirun or asks_hydra):
-        _refuse_sweeps(options.overrides)
-    with _full_errors():
-        _run_hydra(options, parser, job, conf, config_name)
-
-
-def _refuse_known_names(conf: Path, own: Path) -> None:
-    """Hydra would silently take l2d's own file."""
-    for file in sorted(own.glob("*/*.yaml")):
+    for file in sorted(Path(options.config_dir).glob("*/*.yaml")) if options.config_dir is not None else ():
         group, name = file.parent.name, file.stem
-        if (conf / group / file.name).exists():
+        if (Path(conf) / group / file.name).exists():  # Hydra would silently take it
             raise L2DError(f"{file}: {group}={name} is l2d's own; give the file and its `name` another name")
-
-
-def _refuse_sweeps(overrides: Sequence[str]) -> None:
-    """Refuse setup=I,II without -m; Hydra would offer three ways out."""
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.is_sweep_override():
-            raise L2DError(f"{override.input_line}: several values are a sweep; put -m before them")
-
-
-@contextmanager
-def _full_errors() -> Iterator[None]:
-    """Hydra prints exceptions and exits unless HYDRA_FULL_ERROR=1."""
+    single = [] if options.multirun or asks_hydra else OverridesParser.create().parse_overrides(options.overrides)
+    if several := [one.input_line for one in single if one.is_sweep_override()]:  # Hydra would offer three ways out
+        raise L2DError(f"{several[0]}: several values are a sweep; put -m before them")
     before = os.environ.get("HYDRA_FULL_ERROR", "0")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints exceptions and exits
     try:
-        yield
+        _run_hydra(options, parser, job, conf, config_name)
     finally:
         os.environ["HYDRA_FULL_ERROR"] = before
 

@@ -1,7 +1,5 @@
-"""The identity of a run: the names of its groups, a hash of all values that can change its result, and its seed.
-
-Class paths are not part of it, so moving or renaming a class orphans no run.
-"""
+"""The identity of a run: the names of its groups, a hash of all values that can change its result, and its seed. Class paths are
+not part of it, so moving a class orphans no run."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -15,11 +15,8 @@ CompileMode = Literal["false", "default", "max-autotune-no-cudagraphs"]
 
 @dataclass(frozen=True)
 class Component:
-    """An object that a part of the config describes.
-
-    key: its place in the config, "method" or "dataset.encoder". name: used in folder names. target: its class. arguments: plain
-    values, or components. partial: to be called later, with more arguments. trusted: whether its class may be imported.
-    """
+    """An object that a part of the config describes. key: its place in the config, such as dataset.encoder. name: used in folder
+    names. target: its class. partial: to be called later, with more arguments. trusted: whether its class may be imported."""
 
     key: str
     name: str
@@ -76,7 +73,7 @@ class Settings:
 
     seed: Seed = _key("of every random draw: validation split, experts, initial weights, order of the batches")
     decision: Literal["argmax", "posterior"] = _key(
-        "argmax of the scores (the paper's), or posterior: argmax of the conditional reward recovered from them"
+        "argmax of the scores (the paper's), or of the reward recovered from them"
     )
     validation_fraction: ProperShare = _key("share of the training rows to hold out, drawn by seed, stratified")
     fold: str | None = _key("2/5: hold out the second of five folds instead of that share")
@@ -85,11 +82,10 @@ class Settings:
         " then train on all rows; auto (dataset=table): cross_validate for outcomes of at most 20,000 rows without a split column"
     )
     sampling: Literal["none", "over", "under"] = _key(
-        "over, under: resample the training rows so that each expert is the cheapest equally often"
+        "resample the training rows: each expert is the cheapest equally often"
     )
     missing: Literal["direct", "ips", "dr"] = _key(
-        "how methods that need every cost learn from a log: direct: from expected costs where an expert was not asked; ips, dr:"
-        " from costs by inverse propensity, or doubly robust; others learn from the experts that were asked"
+        "how methods that need every cost learn from a log: from expected costs, by inverse propensity, or doubly robust"
     )
     aux: Literal["none", "label", "experts"] = _key("an auxiliary task on the same features, dropped after training")
     aux_weight: NonNegative = _key("weight of the aux loss")
@@ -113,9 +109,7 @@ class SearchSettings:
     values: dict[str, list[Any]] | None = _key("instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'")
     trials: Count = _key("optuna: the largest number of trials")
     recipe: bool = _key("optuna: true searches the learning rate and the weight decay too")
-    rungs: list[ProperShare] = _key(
-        "optuna: shares of the epochs after which a trial worse than the median is stopped; [] runs all to the end"
-    )
+    rungs: list[ProperShare] = _key("optuna: shares of the epochs after which a trial worse than the median is stopped")
     parallel: Count = _key("optuna: trials started at once, for launchers that run several")
     seeds: list[Seed] = _key("a trial's score is the mean over these")
     folds: Count = _key("2 or more: cross-validate each trial on this many folds")
@@ -133,8 +127,7 @@ class Fingerprints:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A checked config: no later code checks whether a value is in range. plain: the config itself, resolved. fingerprints: None
-    until they are computed, once a run."""
+    """A checked config. plain: the config itself, resolved. fingerprints: None until they are computed, once a run."""
 
     dataset: Component
     setup: Setup

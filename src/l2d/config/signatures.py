@@ -1,5 +1,4 @@
-"""The parameters of a class, read from its source without importing it. Importing a method or a network imports torch, which
-takes seconds; a wrong value should be reported at once."""
+"""The parameters of a class, read from its source: importing it would import torch before a wrong value is reported."""
 
 import ast
 import importlib.util

@@ -12,9 +12,8 @@ from l2d.utils.parameters import NoiseKind, NonNegative
 
 
 class Cost:
-    """A subclass sets each expert's price. noise, noise_kind: on the training split's costs only, see core/costs.py: noisy.
-    by_row: each row has its own prices, so the prices of a new row are unknown. from_rows: the prices follow from the training
-    rows, so folds would have different ones. scale: what prices are multiplied by, if there are some."""
+    """A subclass sets each expert's price. noise, noise_kind: on the training split's costs only (core/costs.py: noisy). by_row:
+    each row has its own prices. from_rows: the prices follow from the training rows. scale: what prices are multiplied by."""
 
     by_row: ClassVar[bool] = False
     error_price: float | None = None
@@ -25,23 +24,19 @@ class Cost:
         self.noise, self.noise_kind = noise, noise_kind
 
     def check_scale(self, scale: float, error_price: float | None) -> None:
-        """scale: what prices are multiplied by. error_price: what a wrong answer costs, which sets the scale if it is given."""
+        """error_price: what a wrong answer costs, which sets the scale if it is given."""
         if error_price is not None and abs(scale * error_price - 1) > 1e-9:
             problem = f"prices are divided by it, which cost.scale={scale:g} contradicts; give one of them"
             raise ParameterError("error_price", problem, error_price)
         self.error_price = error_price
 
     def check_panel(self, panel: Panel) -> None:
-        """Refuse experts without what the prices are made from, losses that are no share of an error's price, and prices of a log
-        in another unit."""
-        if self.error_price is None:
-            if self.scale == 1 and panel.unit.error_price is not None:
-                before = f"the run that wrote this log counted a wrong answer as {panel.unit.error_price:g}"
-                raise ParameterError("error_price", f"missing; {before}; say so again, or give another value")
-            return
-        for k, name in enumerate(panel.names):
-            largest = largest_known(panel.train.errors[:, k])
-            if largest > 1:
+        """Refuse losses that are no share of an error's price, and prices of a log in another unit."""
+        if self.error_price is None and self.scale == 1 and panel.unit.error_price is not None:
+            before = f"the run that wrote this log counted a wrong answer as {panel.unit.error_price:g}"
+            raise ParameterError("error_price", f"missing; {before}; say so again, or give another value")
+        for k, name in enumerate(panel.names if self.error_price is not None else ()):
+            if (largest := largest_known(panel.train.errors[:, k])) > 1:
                 problem = f"is the price of an error between 0 and 1, but {name} has a loss of {largest:g}; rescale the losses"
                 raise ParameterError("error_price", problem, self.error_price)
 

@@ -12,8 +12,7 @@ from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
 
-# The target share of the strongest expert, in whole percent so that comparisons are exact; the steps of a price between 0 and 1;
-# the number of experts up to which the grid is small enough.
+# The target share of the strongest expert; the steps of a price between 0 and 1; the experts for which the grid is small enough.
 PERCENT, STEPS, MOST_EXPERTS = 95, 10, 4
 
 
@@ -27,8 +26,7 @@ class ExtremePrices(Cost):
 
     def facts(self, panel: Panel, train: Tensor) -> ExtremeShares:
         errors = panel.train.errors[train]
-        prices = extreme_prices(errors).tolist()
-        return extreme_shares(prices, errors, panel.test.errors, panel.names)
+        return extreme_shares(extreme_prices(errors), errors, panel.test.errors, panel.names)
 
 
 def strongest(errors: Tensor) -> int:
@@ -38,8 +36,8 @@ def strongest(errors: Tensor) -> int:
 
 def extreme_prices(errors: Tensor) -> Tensor:
     """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of the rows is nearest
-    95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]. Rows with the same errors
-    have the same cheapest expert, so it is enough to look at the 2^p possible patterns of errors."""
+    95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]: rows with the same ones have
+    the same cheapest expert, so patterns are enough."""
     p = errors.shape[1]
     graded = ~((errors == 0) | (errors == 1))
     if p > MOST_EXPERTS or graded.any():
@@ -55,13 +53,13 @@ def extreme_prices(errors: Tensor) -> Tensor:
     return prices[order]
 
 
-def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: Sequence[str]) -> ExtremeShares:
+def extreme_shares(prices: Tensor, train: Tensor, test: Tensor, names: Sequence[str]) -> ExtremeShares:
     """Under extreme prices, the share of the oracle's decisions for the expert that is the strongest on the training rows.
     train, test: errors [N, p]."""
     strong = strongest(train)
 
     def share(errors: Tensor) -> float:
-        chosen = cheapest(expert_costs(errors, torch.tensor(list(prices), dtype=torch.float64)))
+        chosen = cheapest(expert_costs(errors, prices))
         return int((chosen == strong).sum()) / len(errors)
 
-    return ExtremeShares(names[strong], list(prices), PERCENT / 100, share(train), share(test))
+    return ExtremeShares(names[strong], prices.tolist(), PERCENT / 100, share(train), share(test))

@@ -35,9 +35,7 @@ class PriceColumns(Cost):
             needs = "needs the latency of every answer: columns latency_NAME, or latency in a log"
             raise ParameterError("latency_price", needs, self.latency_price)
         if both.prices is None and not self.latency_price:
-            raise ParameterError(
-                "", "the data have no prices: columns price_NAME, or price in a log with a row per answer"
-            )
+            raise ParameterError("", "the data have no prices: columns price_NAME, or price in a log")
         self.check_dollars(panel)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002

@@ -36,12 +36,12 @@ class PriceList(Cost):
             self.check_dollars(panel)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
-        if self.listed == "coverage" and panel.coverage is None:
-            raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
-        if isinstance(self.listed, str):
-            listed = logged_prices(panel) if self.listed == "logged" else list(panel.coverage or ())
+        if self.listed == "coverage":
+            if panel.coverage is None:
+                raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
+            listed = list(panel.coverage)
         else:
-            listed = prices_in_order(self.listed, panel.names)
+            listed = logged_prices(panel) if self.listed == "logged" else prices_in_order(self.listed, panel.names)
         return self.scale * torch.tensor(listed, dtype=torch.float64)
 
 

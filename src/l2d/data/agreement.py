@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ AMOUNT = re.compile(rf"\$?\s*({NUMBER})\s*\$?\s*(%?)")
 LONGEST_EXPONENT = 4  # of a number, beyond which it is a word: Decimal does not take any
 GRAMS = (3, 5)  # characters, for similar:
 PAIRS = 10_000  # of texts, compared at a time
-Key = Hashable  # None: no answer
+Key = Hashable  # what is compared; None: no answer
 Agree = Callable[[Any, Any], bool]
 
 
@@ -47,23 +48,17 @@ class Agreement:
     def kinds(self, answers: Sequence[Sequence[Any]]) -> np.ndarray:
         """int64 [n, p]: for each answer the place of the first one in its row that it agrees with, its own if there is none, or −1
         without an answer."""
-        keys, agree = self._keys([[as_text(answer) for answer in row] for row in answers])
-        return np.array([numbered(row, agree) for row in keys], dtype=np.int64).reshape(
-            len(keys), len(keys[0]) if keys else 0
-        )
-
-    def _keys(self, texts: list[list[str | None]]) -> tuple[list[list[Key]], Agree | None]:
-        """What is compared, and how; None: equal keys agree."""
-        if self.is_own:
-            return [[*row] for row in texts], own_function(self.rule)
+        texts = [[as_text(answer) for answer in row] for row in answers]
+        keys, agree = texts, own_function(self.rule) if self.is_own else None
         if self.name == "similar":
-            return similar(texts, float(self.value))
-        field = self.value if self.name == "json" else None
-        known: dict[str | None, Key] = {None: None}
-        for text in {text for row in texts for text in row if text is not None}:
-            known[text] = normalised(text if field is None else json_field(text, field))
-        share = Decimal(self.value) if self.name == "within" else None
-        return [[known[text] for text in row] for row in texts], None if share is None else within(share)
+            agree = similar(texts, float(self.value))
+        elif not self.is_own:
+            read = partial(json_field, field=self.value) if self.name == "json" else lambda text: text
+            known = {text: normalised(read(text)) for text in {text for row in texts for text in row}}
+            keys = [[known[text] for text in row] for row in texts]
+            agree = within(Decimal(self.value)) if self.name == "within" else None
+        found = [numbered(row, agree) for row in keys]
+        return np.array(found, dtype=np.int64).reshape(len(keys), len(keys[0]) if keys else 0)
 
 
 def as_text(answer: Any) -> str | None:
@@ -95,10 +90,10 @@ def normalised(text: str | None) -> Key:
     return words if words not in EMPTY else None
 
 
-def json_field(text: str, field: str) -> str | None:
+def json_field(text: str | None, field: str) -> str | None:
     """The field of the JSON object in a text, which may have words around it; None if there is none."""
     try:
-        value = json.loads(text[text.find("{") : text.rfind("}") + 1]).get(field)
+        value = None if text is None else json.loads(text[text.find("{") : text.rfind("}") + 1]).get(field)
     except (ValueError, RecursionError):
         return None
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
@@ -108,28 +103,26 @@ def within(share: Decimal) -> Agree:
     def agree(one: Key, two: Key) -> bool:
         if isinstance(one, tuple) and isinstance(two, tuple):  # percentages
             one, two = one[0], two[0]
-        if not (isinstance(one, Decimal) and isinstance(two, Decimal)):
-            return one == two
-        return one == two or abs(one - two) <= share * max(abs(one), abs(two))
+        numbers = isinstance(one, Decimal) and isinstance(two, Decimal)
+        return one == two or bool(numbers and abs(one - two) <= share * max(abs(one), abs(two)))  # type: ignore[operator,type-var]
 
     return agree
 
 
-def similar(texts: list[list[str | None]], least: float) -> tuple[list[list[Key]], Agree]:
-    """Keys are the numbers of the different texts."""
+def similar(texts: Sequence[Sequence[Key]], least: float) -> Agree:
+    """The cosines of all texts that stand in one row."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    numbers: dict[str, int] = {}
-    keys = [[None if text is None else numbers.setdefault(text, len(numbers)) for text in row] for row in texts]
-    pairs = sorted({pair for row in keys for pair in combinations([key for key in row if key is not None], 2)})
-    close = set[tuple[int, int]]()
-    if pairs:
-        vectors = HashingVectorizer(analyzer="char_wb", ngram_range=GRAMS, n_features=2**18).transform(numbers)
-        for begin in range(0, len(pairs), PAIRS):
-            one, two = np.array(part := pairs[begin : begin + PAIRS]).T
-            cosines = np.asarray(vectors[one].multiply(vectors[two]).sum(axis=1)).ravel()
-            close |= {pair for pair, cosine in zip(part, cosines, strict=True) if cosine >= least}
-    return [[*row] for row in keys], lambda one, two: one == two or (one, two) in close
+    rows = [[text for text in row if text is not None] for row in texts]
+    number = {text: place for place, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
+    pairs, close = sorted({(number[one], number[two]) for row in rows for one, two in combinations(row, 2)}), set()
+    vectorizer = HashingVectorizer(analyzer="char_wb", ngram_range=GRAMS, n_features=2**18)
+    vectors = vectorizer.transform(number) if pairs else None
+    for begin in range(0, len(pairs), PAIRS):
+        one, two = np.array(part := pairs[begin : begin + PAIRS]).T
+        cosines = np.asarray(vectors[one].multiply(vectors[two]).sum(axis=1)).ravel()
+        close |= {pair for pair, cosine in zip(part, cosines, strict=True) if cosine >= least}
+    return lambda one, two: one == two or (number[one], number[two]) in close
 
 
 def own_function(rule: str) -> Agree:

@@ -22,10 +22,9 @@ SAMPLED = 10_000_000
 
 @dataclass(frozen=True)
 class Answers:
-    """Outcomes of p experts on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data; NaN where an expert
-    was not asked. If known: predictions int64 [n, p]; prices and latencies of each row [n, p], NaN where not known; propensities
-    [n, p], the chance of being asked where an expert was; confounders [n, C], which may have decided who was asked; and replies,
-    what experts said."""
+    """Outcomes of p experts on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a given cost; NaN where an expert was not asked. If
+    known: predictions int64 [n, p]; prices, latencies [n, p], NaN where not known; propensities [n, p], the chance of being asked
+    where an expert was; confounders [n, C], which may have decided who was asked; replies: what experts said."""
 
     errors: Tensor
     predictions: Tensor | None = None
@@ -59,23 +58,17 @@ def joined(one: Any, two: Any) -> Any:
 
 def with_kept_propensities(answers: Answers, *, others: bool, each_asked: bool) -> tuple[Answers, str]:
     """Propensities among the rows that are kept, after rows without an outcome were left out; None and a message if these cannot
-    be known. answers: of the kept rows. others: whether experts that are not used here were asked. each_asked: whether some expert
-    was asked on every row, so that only its outcome is missing.
-
-    If one expert was asked on each row and the chances of all are known, they are divided by their sum, the chance that one of them
-    was asked.
-    """
-    chances = answers.propensities
-    if chances is None:
-        return answers, ""
+    be known. others: whether experts that are not used here were asked. each_asked: whether some expert was asked on every row. If
+    one was asked on each and the chances of all are known, they are divided by their sum."""
+    chances, why = answers.propensities, ""
     alone = bool(((~answers.errors.isnan()).sum(dim=1) == 1).all())
-    if alone and not bool(chances.isnan().any()):
+    if chances is not None and alone and not bool(chances.isnan().any()):
         return replace(answers, propensities=chances / chances.sum(dim=1, keepdim=True)), ""
     if not alone and not each_asked:
         why = "several experts were asked on one row, so on a row without an outcome perhaps none was"
     elif others:
         why = "experts that are left out were asked too, and their chances are known only where they were"
-    else:
+    if chances is None or not why:
         return answers, ""
     return replace(answers, propensities=None), f"propensities are estimated anew: {why}"
 
@@ -88,10 +81,9 @@ def same_name(name: str) -> str:
 @dataclass(frozen=True)
 class Panel:
     """The experts of a run: their names and what they did on the training and the test rows. coverage [p], knows bool
-    [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have classes of their own.
-    learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. unit: of the prices.
-    rows_per_day: that have an outcome; None if rows have no times. confounded: whether columns that a router does not see may have
-    decided who was asked. ungraded: inputs and prices of rows without an outcome."""
+    [p, num_classes]: the share of the classes that each knows, and which ones. learned: whether they were trained on the rows of
+    `train`. unit: of the prices. rows_per_day: that have an outcome. confounded: whether columns that a router does not see may
+    have decided who was asked. ungraded: inputs and prices of rows without an outcome."""
 
     names: tuple[str, ...]
     train: Answers
@@ -107,8 +99,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Seen:
-    """The inputs of a router: columns of numbers or words, in this order, then a column of text; or an image, in a table a column
-    of paths. white: the pixel value of white. categories: the values of columns of words, each a number that is 0 or 1."""
+    """The inputs of a router: columns of numbers or words, then a column of text; or an image, in a table a column of paths. white:
+    the pixel value of white. categories: the values of columns of words, each a number that is 0 or 1."""
 
     features: tuple[str, ...] = ()
     text: str | None = None
@@ -131,15 +123,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs and int64 labels [N] (−1 where unknown) of both splits; large sets are memory-mapped.
-
-    Inputs are uint8 images [N, H, W, C], float32 features [N, F], or int32 tokens [N, L] of text (data/text/tokens.py).
-    validation: the training rows that the data reserve for validation, if any. origin: for each split, its rows in the published
-    training set, if it comes from there. panel: what experts did, if that came with the data. groups, test_groups: int [N], equal
-    for rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a
-    breakdown of the results. ids, train_ids: of the test and the training rows, words or numbers. texts: the training and the test
-    questions, as prompts for a language model. seen: what the inputs are made from. reading: what the encoder of texts has learned.
-    """
+    """Inputs (uint8 images [N, H, W, C], float32 features [N, F] or int32 tokens [N, L]) and int64 labels [N] (−1 where unknown).
+    validation: training rows that the data reserve for it. origin: for each split, its rows in the published training set. panel:
+    what experts did, if that came with the data. groups: int [N], equal for rows that must stay on one side of a split. categories:
+    for a breakdown of the results. texts: the training and the test questions, as prompts for a language model. seen: what the
+    inputs are made from. reading: what the encoder of texts has learned."""
 
     train_inputs: Tensor
     train_labels: Tensor
@@ -170,19 +158,18 @@ PAIRS = (
 
 
 def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | None = None) -> Arrays:
-    """Divide the training rows of `whole`, which has no test rows, into training and test rows, both in ascending order. The inputs
-    of `whole` are overwritten. validation: which of the training rows the data reserve for it."""
+    """Divide the training rows of `whole`, which has no test rows, into training and test rows, in ascending order. Its inputs are
+    overwritten. validation: which of the training rows the data reserve for it."""
     import torch
 
     rows = torch.cat([train, test])
     train_inputs, test_inputs = moved_to_the_front(whole.train_inputs, rows).tensor_split([len(train)])
-    parts = {
-        name: taken(vars(whole)[own], side) for own, other in PAIRS for name, side in ((own, train), (other, test))
-    }
+    parts = {own: taken(vars(whole)[own], train) for own, _ in PAIRS}
+    parts |= {other: taken(vars(whole)[own], test) for own, other in PAIRS}
     panel = whole.panel and replace(whole.panel, train=whole.panel.train[train], test=whole.panel.train[test])
     texts = whole.texts and (taken(whole.texts[0], train), taken(whole.texts[0], test))
-    parts |= {"train_inputs": train_inputs, "test_inputs": test_inputs}
-    return replace(whole, **parts, validation=validation, panel=panel, texts=texts)
+    parts |= {"train_inputs": train_inputs, "test_inputs": test_inputs, "validation": validation}
+    return replace(whole, **parts, panel=panel, texts=texts)
 
 
 def taken(values: Any, rows: Tensor) -> Any:

@@ -13,12 +13,11 @@ EVAL_BATCH = 2048
 EVAL_TEXTS = 64  # with 256 tokens each, attention takes about 100 MB per layer
 WINDOW = 50  # texts of this many batches are sorted by length together: enough for similar lengths, few enough to stay random
 MULTIPLE = 8  # lengths are rounded up to a multiple of this, to match the GPU's tiles
-Drawn = tuple[Tensor, Tensor | None]  # an order, and its augmentation
 
 
 class Inputs:
     """A set's inputs for a device: copied there whole (resident), or sent batch by batch through pinned memory. lengths: tokens of
-    each text, None if the inputs are not text. They stay on the CPU, so that cutting a batch does not make the device wait."""
+    each text, on the CPU, so that cutting a batch does not make the device wait; None if the inputs are not text."""
 
     def __init__(self, inputs: Tensor, device: torch.device, resident: bool) -> None:
         self.device, self.resident = device, resident
@@ -36,8 +35,8 @@ class Inputs:
 
 
 def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
-    """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the device's free memory). A CPU has the
-    inputs already, and streaming gathers them faster there."""
+    """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the free memory; never on a CPU, where
+    streaming gathers them faster)."""
     fits = device.type != "cuda" or inputs.nbytes < torch.cuda.mem_get_info(device)[0] / 2
     chosen = on_device == "auto" and device.type != "cpu" and fits
     return Inputs(inputs, device, resident=on_device == "true" or chosen)
@@ -101,8 +100,8 @@ def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
 
 
 def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
-    """Shift each image, filling with zeros (pad, then crop), and mirror it where its draw says so. images [B, H, W, C], draws:
-    of `draw_augmentation`, on the same device. Returns the same shape and dtype."""
+    """Shift each image, filling with zeros, and mirror it where its draw says so. images [B, H, W, C], draws: of
+    `draw_augmentation`."""
     b, h, w, _ = images.shape
     y = torch.arange(h, device=images.device) + draws[:, :1]
     x = torch.arange(w, device=images.device).expand(b, w)
@@ -116,17 +115,13 @@ def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
 
 
 class Batches:
-    """Every row exactly once per pass. All batches have the same size but the last: it lacks fewer rows than there are batches.
+    """Every row once per pass. All batches have the same size, for one compilation, but the last lacks fewer rows than there are
+    batches. With a seed, order and augmentation follow from the seed and the epoch alone, on a GPU as on a CPU: a resumed run sees
+    the same batches. Each of `world` ranks takes its own rows of the common order; `batch_size` is for all ranks together.
 
-    One size means one compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the
-    CPU: a resumed run sees the same batches as an uninterrupted one, and a GPU the same as a CPU. Each of `world` ranks takes its
-    own rows of the common order; `batch_size` is for all ranks together. A batch of texts is cut to its longest.
-
-    parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has the fewest that are
-    no larger. `weights`: of the micro-batches, proportional to their rows; over a batch they sum to `parts`.
-
-    inputs: of all rows; rows [n]: this split's rows among them; costs [n, p] and labels [n]: of the split.
-    """
+    inputs: of all rows; rows [n]: this split's rows among them; costs [n, p] and labels [n]: of the split. parts: number of
+    micro-batches per batch (raised after running out of memory). `weights`: of the micro-batches, by rows; over a batch they sum to
+    `parts`."""
 
     def __init__(
         self,
@@ -148,7 +143,6 @@ class Batches:
         self.costs, self.labels = costs.to(inputs.device), labels.to(inputs.device)
         self.seed, self.augment, self.pad, self.rank, self.world = seed, augment, pad, rank, world
         self.epoch = 0
-        self._ahead: tuple[int, Drawn] | None = None
         share = -(-len(rows) // world)
         # at most one batch per row of the rank with the fewest rows: all ranks make the same number of steps
         number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
@@ -175,19 +169,17 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         device = self.inputs.device
-        order, draws = self._ahead[1] if self._ahead and self._ahead[0] == self.epoch else self._draw(self.epoch)
+        order, draws = self._draw(self.epoch)
         rows, on_device = self.rows[order].to(device if self.inputs.resident else "cpu"), order.to(device)
         draws = draws.to(device) if draws is not None else None
-        for number, part in enumerate(self.slices, start=1):
-            if self.seed is not None and number == len(self):  # while the device still works on this epoch
-                self._ahead = self.epoch + 1, self._draw(self.epoch + 1)
+        for part in self.slices:
             width = None if self.lengths is None else width_of(self.lengths[order[part]])
             inputs = self.inputs.take(rows[part], width)
             if draws is not None:
                 inputs = crop_flip(inputs, draws[part], flip=self.augment == "crop_flip")
             yield inputs, self.costs[on_device[part]], self.labels[on_device[part]]
 
-    def _draw(self, epoch: int) -> Drawn:
+    def _draw(self, epoch: int) -> tuple[Tensor, Tensor | None]:
         """This rank's positions within the split, in an epoch's order, and their augmentation."""
         n = len(self.rows)
         if self.seed is None:

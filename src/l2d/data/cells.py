@@ -31,6 +31,11 @@ def missing(cells: Any, words: tuple[str, ...] = EMPTY) -> np.ndarray:
     return np.asarray(cells.is_null(nan_is_null=True))
 
 
+def filled_cells(cells: Any) -> list[Any]:
+    """Without n/a and the like."""
+    return [cell for cell, gap in zip(cells.to_pylist(), missing(cells, NOTHING), strict=True) if not gap]
+
+
 def floats(cells: Any) -> np.ndarray:
     """float64 [n], NaN where a cell is empty or not a number."""
     import pyarrow as pa
@@ -82,6 +87,11 @@ def cell_word(cell: object) -> str:
     if not abs(value) < WHOLE:
         return str(cell).strip()
     return str(int(value)) if value.is_integer() else repr(value)
+
+
+def cell_words(cells: Any) -> list[str]:
+    """Empty ones are ""."""
+    return ["" if gap else cell_word(cell) for cell, gap in zip(cells.to_pylist(), missing(cells), strict=True)]
 
 
 def seconds_of(cell: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l2d.data.cells import cell_word, floats, missing
+from l2d.data.cells import cell_words, floats, missing
 from l2d.data.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def groups_of(sheet: Sheet, column: str) -> np.ndarray:
     if not np.isnan(values[~empty]).any() and len(np.unique(values[~empty])) > MANY:
         edges = np.quantile(values[~empty], np.linspace(0, 1, QUANTILES + 1)[1:-1])
         return np.unique(np.where(empty, -1, np.searchsorted(edges, values)), return_inverse=True)[1]
-    words = ["" if gap else cell_word(cell) for cell, gap in zip(cells.to_pylist(), empty, strict=True)]
-    _, number, count = np.unique(words, return_inverse=True, return_counts=True)
+    _, number, count = np.unique(cell_words(cells), return_inverse=True, return_counts=True)
     return np.unique(np.where(count[number] < RARE, -1, number), return_inverse=True)[1]
 
 

@@ -43,21 +43,19 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def is_frame(values: Any) -> bool:
-    """True if it is a DataFrame. pandas is not imported: it is not a dependency."""
+    """True if it is a DataFrame. pandas is not a dependency."""
     return hasattr(values, "columns") and hasattr(values, "to_numpy")
-
-
-def is_texts(values: Any) -> bool:
-    if isinstance(values, str | bytes | dict):
-        raise ParameterError("X", "must be a list of inputs, even for a single one")
-    return not is_frame(values) and not isinstance(values, Tensor) and isinstance(next(iter(values), None), str)
 
 
 def kind_of(X: Any, text: str | None) -> str:
     """The kind of inputs: images, texts or rows."""
-    if text is not None or is_texts(X):
+    if isinstance(X, str | bytes | dict):
+        raise ParameterError("X", "must be a list of inputs, even for a single one")
+    if is_frame(X):
+        return "rows" if text is None else "texts"
+    if text is not None or (not isinstance(X, Tensor) and isinstance(next(iter(X), None), str)):
         return "texts"
-    return "images" if not is_frame(X) and as_array(X).ndim in (3, 4) else "rows"
+    return "images" if as_array(X).ndim in (3, 4) else "rows"
 
 
 def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
@@ -66,7 +64,7 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
         return frame_inputs(X, text, embed)
     if text is not None:
         raise ParameterError("text", "names a column of a DataFrame, but X is not one", text)
-    if is_texts(X):
+    if kind_of(X, text) == "texts":
         return text_inputs(list(X), reader(embed)), Seen(text="text"), groups_of_equal_texts(list(X))
     array = as_array(X)
     images = array[..., None] if array.ndim == 3 else array
@@ -81,16 +79,14 @@ def frame_inputs(frame: Any, text: str | None, embed: Embed | None) -> tuple[Ten
     if text is not None and text not in frame.columns:
         raise ParameterError("text", f"no such column; there are {', '.join(map(str, frame.columns))}", text)
     names = [name for name in frame.columns if name != text]
-    parts, groups = [], None
-    if names:
-        if odd := [str(name) for name in names if frame[name].dtype.kind not in "biuf"]:
-            raise ParameterError("X", f"column {odd[0]} is not numeric; leave it out, or use text={odd[0]!r}")
-        parts.append(array_inputs(frame[names].to_numpy(dtype=np.float64), (len(names),), tuple(map(str, names))))
-    if text is not None:
-        texts = list(frame[text])
-        parts.append(text_inputs(texts, reader(embed)))
-        groups = groups_of_equal_texts(texts)
-    return torch.cat(parts, dim=1), Seen(tuple(map(str, names)), text), groups
+    if odd := [str(name) for name in names if frame[name].dtype.kind not in "biuf"]:
+        raise ParameterError("X", f"column {odd[0]} is not numeric; leave it out, or use text={odd[0]!r}")
+    seen, values = Seen(tuple(map(str, names)), text), frame[names].to_numpy(dtype=np.float64)
+    inputs = [array_inputs(values, (len(names),), seen.features)] if names else []
+    if text is None:
+        return torch.cat(inputs, dim=1), seen, None
+    texts = list(frame[text])
+    return torch.cat([*inputs, text_inputs(texts, reader(embed))], dim=1), seen, groups_of_equal_texts(texts)
 
 
 def reader(embed: Embed | None) -> Embed:
@@ -137,8 +133,8 @@ def in_order(values: Any, names: Sequence[str]) -> Any:
 def read_outcomes(
     costs: Any, errors: Any, prices: Any, names: Sequence[str] = (), *, gaps: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then. names: of
-    the experts. A DataFrame with columns of these names is put into that order. gaps: NaN is "not asked"."""
+    """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then. names: the order
+    of the columns of DataFrames. gaps: NaN is "not asked"."""
     if (costs is None) == (errors is None):
         raise ParameterError("costs", "give either costs, or errors and optionally prices")
     if costs is not None and prices is not None:
@@ -150,7 +146,7 @@ def read_outcomes(
     if prices is None:
         return found, None
     paid = read_amounts("prices", prices, tuple(found.shape), gaps=gaps)
-    if paid.isnan().logical_and(~found.isnan() if paid.ndim == 2 else torch.ones_like(paid, dtype=torch.bool)).any():
+    if (paid.isnan() & (~found.isnan() if paid.ndim == 2 else torch.tensor(True))).any():
         raise ParameterError("prices", "must be known wherever an expert was asked")
     return found, paid
 
@@ -167,7 +163,7 @@ def read_propensities(values: Any, errors: Tensor) -> Tensor | None:
 
 
 def read_said(values: Any, shape: tuple[int, ...], names: Sequence[str]) -> Said | None:
-    """Answers [n, p], or a mapping that may have confidence and length too. names: of the experts, as columns of DataFrames."""
+    """Answers [n, p], or a mapping that may have confidence and length too. names: of the experts."""
     if values is None:
         return None
     parts = {"answers": values} if is_frame(values) or not isinstance(values, Mapping) else values
@@ -182,9 +178,8 @@ def read_said(values: Any, shape: tuple[int, ...], names: Sequence[str]) -> Said
         answers = np.vectorize(as_text, otypes=[object])(cells)
         if absent := Said.experts_without(answers):
             raise ParameterError("answers", f"{names[absent[0]]} has none; leave this expert out, or give its answers")
-    signals = {"confidence": confidence, "length": length}
-    nothing, found = np.full(shape, np.nan), list[np.ndarray]()
-    for key, part in signals.items():
+    found, nothing = [], np.full(shape, np.nan)
+    for key, part in (("confidence", confidence), ("length", length)):
         numbers = read_amounts(key, nothing if part is None else part, shape, gaps=True, signed=key == "confidence")
         found.append(numbers.expand(shape).numpy())
     return Said(answers, *found)
@@ -210,11 +205,10 @@ def make_arrays(
         raise ParameterError("costs, errors", problem)
     classes, num_classes = read_labels(labels, n)
     if not asked.all():
-        print(f"left out {counted(n - int(asked.sum()), 'row')} without {NO_OUTCOME}", file=sys.stderr)
-        inputs, groups, answers = inputs[asked], None if groups is None else groups[asked], answers[asked]
+        inputs, groups = inputs[asked], None if groups is None else groups[asked]
         classes, num_classes = read_labels(None if labels is None else as_array(labels)[asked.numpy()], len(inputs))
-        answers, problem = with_kept_propensities(answers, others=False, each_asked=False)
-        if problem:
-            print(problem, file=sys.stderr)
+        answers, problem = with_kept_propensities(answers[asked], others=False, each_asked=False)
+        left_out = f"left out {counted(n - len(inputs), 'row')} without {NO_OUTCOME}"
+        print(left_out, *[problem] * bool(problem), sep="\n", file=sys.stderr)
     panel = Panel(names, answers, answers[torch.arange(0)])
     return Arrays(inputs, classes, inputs[:0], classes[:0], num_classes, panel=panel, groups=groups, seen=seen)

@@ -1,6 +1,6 @@
 """A router's inputs as a tensor: from a table, or from rows, texts or images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,10 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
     for column in seen.features:
         if column in seen.categories:
             parts.append(one_hot(sheet.words(column, gaps=True), seen.categories[column]))
-            continue
-        values = sheet.numbers(column)
-        sheet.refuse(column, "too large for 32 bits", np.abs(values) > LARGEST)
-        parts.append(values.astype(np.float32)[:, None])
+        else:
+            values = sheet.numbers(column)
+            sheet.refuse(column, "too large for 32 bits", np.abs(values) > LARGEST)
+            parts.append(values.astype(np.float32)[:, None])
     if seen.text is not None:
         parts.append(embed(sheet.texts(seen.text)))
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
@@ -51,10 +51,12 @@ def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -
     for place, row in enumerate(rows, start=1):
         if missing := [column for column in columns if column not in row]:
             raise L2DError(f"query {place}: has no {missing[0]}; there are {listed(list(row))}")
-    words = {column: [cell_word(row[column]) for row in rows] for column in seen.categories}
-    plain = {column: [[cell_number(row[column])] for row in rows] for column in seen.features if column not in words}
-    parts = [one_hot(words[name], seen.categories[name]) if name in words else plain[name] for name in seen.features]
-    values = np.concatenate([np.zeros((len(rows), 0)), *map(np.asarray, parts)], axis=1)
+    parts = [np.zeros((len(rows), 0))]
+    for column in seen.features:
+        known, cells = seen.categories.get(column), [row[column] for row in rows]
+        numbers = [[cell_number(cell)] for cell in cells] if known is None else one_hot(map(cell_word, cells), known)
+        parts.append(np.asarray(numbers))
+    values = np.concatenate(parts, axis=1)
     check_numbers(values, seen.columns)
     inputs = torch.from_numpy(values.astype(np.float32))
     if seen.text is None:
@@ -63,7 +65,7 @@ def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -
     return torch.cat([inputs, texts], dim=1) if seen.features else texts
 
 
-def one_hot(words: Sequence[str], values: Sequence[str]) -> np.ndarray:
+def one_hot(words: Iterable[str], values: Sequence[str]) -> np.ndarray:
     """float32 [n, len(values)]; a word that is none of the values has zeros."""
     return np.array([[word == value for value in values] for word in words], dtype=np.float32)
 
@@ -90,10 +92,9 @@ def array_inputs(array: np.ndarray, shape: Shape, columns: Sequence[str]) -> Ten
 
 def image_inputs(files: Sequence[str | Path], shape: Shape, white: int) -> Tensor:
     """uint8 [n, *shape]."""
-    paths = [Path(file).expanduser() for file in files]
-    images, bad = decode_images(paths, shape, white)
+    images, bad = decode_images([Path(file).expanduser() for file in files], shape, white)
     if bad.any():
-        raise L2DError(f"{paths[int(bad.argmax())]}: {NO_IMAGE}")
+        raise L2DError(f"{files[int(bad.argmax())]}: {NO_IMAGE}")
     return images
 
 
@@ -118,8 +119,6 @@ def decode_images(files: Sequence[Path], shape: Shape, white: int = 255) -> tupl
 
 def check_numbers(values: np.ndarray, columns: Sequence[str]) -> None:
     """values float64 [n, F], NaN for what is not a number."""
-    wrong = np.argwhere(~(np.abs(values) <= LARGEST))
-    if len(wrong):
-        row, place = wrong[0].tolist()
+    for row, place in np.argwhere(~(np.abs(values) <= LARGEST)).tolist():
         what = "empty or not a number" if np.isnan(values[row, place]) else "too large for 32 bits"
         raise L2DError(f"query {row + 1}: column {columns[place]}: {what}")

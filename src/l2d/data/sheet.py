@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from l2d.data.cells import NOTHING, TEXT, amounts, cell_word, floats, missing, seconds_of
+from l2d.data.cells import NOTHING, TEXT, amounts, cell_words, filled_cells, floats, missing, seconds_of
 from l2d.data.sheet_files import read_names, read_table, whole_characters
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
@@ -23,9 +23,8 @@ COUNTED = "(rows count from 1, without a header)"
 
 @dataclass(frozen=True)
 class Sheet:
-    """columns: pyarrow's, by name, in the file's order. rows: their places in the file, from 0; None for the whole file. written:
-    what the file calls columns that have other names here. made: the columns that were made of the answers in a log. faults: where
-    faults of the cells are collected, by column and kind; None: the first one is raised."""
+    """columns: pyarrow's, by name. rows: their places in the file, from 0; None: all. written: what the file calls columns with
+    other names here. made: columns made of the answers in a log. faults: where they are collected; None: the first is raised."""
 
     path: Path
     columns: dict[str, Any]
@@ -114,9 +113,7 @@ class Sheet:
 
     def words(self, column: str, *, gaps: bool = False) -> list[str]:
         """Cells to be compared with each other: 3, 3.0 and " 3" are the same word. gaps: cells may be empty, "" then."""
-        cells = self.columns[column] if gaps else self._filled(column)
-        empty = missing(cells)
-        return ["" if gap else cell_word(cell) for cell, gap in zip(cells.to_pylist(), empty, strict=True)]
+        return cell_words(self.columns[column] if gaps else self._filled(column))
 
     def texts(self, column: str) -> list[str]:
         """Cells as they are written. Always the same list: two would take twice the memory."""
@@ -134,20 +131,17 @@ class Sheet:
 
     def is_numeric(self, column: str) -> bool:
         """True if all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
-        filled = ~missing(self.columns[column])
-        wrong = np.isnan(floats(self.columns[column])) & filled
-        if wrong.any():
-            nothing = missing(self.columns[column], NOTHING)
-            if (wrong & ~nothing).sum() < (filled & ~nothing).sum() / 2:
-                self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
+        cells = self.columns[column]
+        filled, told = ~missing(cells), ~missing(cells, NOTHING)
+        wrong = np.isnan(floats(cells)) & filled
+        if (wrong & told).sum() < told.sum() / 2:
+            self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
         return bool(filled.any() and not wrong.any())
 
     def is_words(self, column: str) -> bool:
         """True if it is a column of words: most cells are no numbers or amounts."""
         cells = self.columns[column]
-        if str(cells.type) not in TEXT:
-            return False
-        filled = [cell for cell, empty in zip(cells.to_pylist(), missing(cells, NOTHING), strict=True) if not empty]
+        filled = filled_cells(cells) if str(cells.type) in TEXT else []
         return 2 * int(np.isnan(amounts(filled)).sum()) > len(filled)
 
     def is_prose(self, column: str) -> bool:
@@ -174,8 +168,7 @@ class Sheet:
         found = np.flatnonzero(bad)
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
         cell = self.columns[column][int(found[0])].as_py()
-        first = "" if cell is None else str(cell)
-        shown = f", the first is {first[:40]!r}" if first.strip() else ""
+        shown = "" if cell is None or not str(cell).strip() else f", the first is {str(cell)[:40]!r}"
         self.fault(column, what, f" in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {COUNTED}")
 
 
@@ -201,8 +194,7 @@ def release_unused() -> None:
 
 
 def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
-    """Read the whole file. A CSV has a header, commas and UTF-8; a JSONL an object per line. texts: columns to read as text, where
-    024 is not a number."""
+    """Read the whole file. texts: columns to read as text, where 024 is not a number."""
     if problem := file_problem(path):
         raise L2DError(f"{path}: {problem}")
     import pyarrow as pa
@@ -211,11 +203,10 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     release_unused()  # reading took more than twice the file's size
     if not table.num_rows:
         raise L2DError(f"{path}: no rows")
-    columns = {}
-    for name, cells in zip(table.column_names, table.columns, strict=True):
-        if not name.startswith("__index_level_"):  # written by pandas, like dictionaries
-            columns[name] = cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
-    return Sheet(path, columns)
+    # Indices and dictionaries are written by pandas.
+    columns = {name: table[name] for name in table.column_names if not name.startswith("__index_level_")}
+    dictionaries = {name: cells for name, cells in columns.items() if pa.types.is_dictionary(cells.type)}
+    return Sheet(path, columns | {name: cells.cast(cells.type.value_type) for name, cells in dictionaries.items()})
 
 
 def read_header(path: Path) -> Sheet:
@@ -230,9 +221,9 @@ def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     from pyarrow import csv as arrow_csv
     from pyarrow import parquet
 
-    writers = {".csv": arrow_csv.write_csv, ".parquet": parquet.write_table}
-    if path.suffix.lower() not in writers:
+    write = {".csv": arrow_csv.write_csv, ".parquet": parquet.write_table}.get(path.suffix.lower())
+    if write is None:
         raise L2DError(f"{path}: must end in .csv or .parquet")
     valid = {whole_characters(name): list(map(whole_characters, cells)) for name, cells in columns.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, partial(writers[path.suffix.lower()], pa.table(valid)))
+    write_atomically(path, partial(write, pa.table(valid)))

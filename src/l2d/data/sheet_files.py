@@ -2,8 +2,8 @@
 
 import csv
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +15,47 @@ MARKS = (",", ";", "\t", "|")  # between cells
 
 def read_table(path: Path, texts: Sequence[str]) -> Any:
     """A table of pyarrow. texts: columns of a CSV to read as text."""
-    import pyarrow as pa
     from pyarrow import parquet
 
-    try:
+    with _reading(path):
         if path.suffix.lower() == ".parquet":
             table = parquet.ParquetFile(path).read()
         else:
             table = _read_csv(path, texts) if path.suffix.lower() == ".csv" else _read_lines(path)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
-    check_names(path, table.column_names)
+    _check_names(path, table.column_names)
     return table
 
 
 def read_names(path: Path) -> list[str]:
     """The columns of a CSV or Parquet file, from its header alone."""
-    try:
+    with _reading(path):
         if path.suffix.lower() == ".parquet":
             from pyarrow import parquet
 
             names = parquet.read_schema(path).names
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
-                names = next(csv.reader(lines, delimiter=mark_of(path)), [])
-    except ValueError as error:  # pyarrow's errors are ValueErrors too
-        raise _unreadable(path, error) from error
-    check_names(path, names)
+                names = next(csv.reader(lines, delimiter=_mark_of(path)), [])
+    _check_names(path, names)
     return names
 
 
-def _unreadable(path: Path, error: Exception) -> L2DError:
-    return L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})")
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OSError) as error:  # pyarrow's are some of these
+        raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
 
 
-def check_names(path: Path, names: list[str]) -> None:
+def _check_names(path: Path, names: list[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")
     if odd := [repr(name) for name in names if not name or name != name.strip()]:
         raise L2DError(f"{path}: column {listed(odd)}: no name, or spaces around it; pandas: to_csv(index=False)")
 
 
-def mark_of(path: Path) -> str:
+def _mark_of(path: Path) -> str:
     """What stands between the cells of a CSV: the first of MARKS that its header has."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         head = lines.readline()
@@ -69,8 +68,12 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     from pyarrow import csv as arrow_csv
 
     content = path.read_bytes()
-    _decoded(path, content)
-    mark = mark_of(path)
+    try:
+        content.decode()  # Arrow would read other bytes as binary cells
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
+    mark = _mark_of(path)
     # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
     read = arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1))
     parse = arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True)
@@ -84,47 +87,30 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     return table
 
 
-def _decoded(path: Path, content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
-
-
 def _read_lines(path: Path) -> Any:
+    """If a key has values of several kinds, they become text, as in a CSV: so a message shows the wrong ones."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
     size = min(path.stat().st_size + 1, 2**31 - 1)
-    try:
+    with suppress(pa.ArrowInvalid):  # a line that is no JSON, or a key with values of several kinds
         return arrow_json.read_json(path, read_options=arrow_json.ReadOptions(use_threads=False, block_size=size))
-    except pa.ArrowInvalid:  # a line that is no JSON, or a key with values of several kinds
-        return _mixed_lines(path)
-
-
-def _mixed_lines(path: Path) -> Any:
-    """Slower than Arrow. Values of several kinds under one key become text, as in a CSV: so a message shows the wrong ones."""
-    import pyarrow as pa
-
-    rows = []
-    for number, line in enumerate(_decoded(path, path.read_bytes()).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, object_pairs_hook=_json_object)
-        except ValueError as error:
-            raise L2DError(f"{path}: line {number} is not JSON ({getattr(error, 'msg', error)})") from None
-        if not isinstance(row, dict):
-            raise L2DError(f'{path}: line {number} is not an object, such as {{"id": 1}}')
-        rows.append(row)
+    rows = [row for _, row in json_lines(path)]
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: _json_cells([row.get(name) for row in rows]) for name in names})
 
 
-def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := {whole_characters(name): whole_characters(value) for name, value in pairs}) < len(pairs):
-        raise ValueError("the same key twice")
+def json_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Pairs: file and line, for messages; the line's object. Empty lines are left out."""
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        where, row = f"{path}: line {number:,}", None
+        with suppress(ValueError):  # not JSON, or not UTF-8
+            row = json.loads(line) if line.strip() else {}
+        if not isinstance(row, dict):
+            raise L2DError(f"{where}: not a JSON object in UTF-8")
+        if line.strip():
+            found.append((where, {whole_characters(name): whole_characters(cell) for name, cell in row.items()}))
     return found
 
 

@@ -40,8 +40,8 @@ def _sides(held_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
-    """Sorted training rows (kept, held out for validation). The data may say which are held out. Otherwise `fold` names one of
-    the folds that the seed deals the rows into ("2/5" is the second of five), or a share of each class is drawn by seed."""
+    """Sorted training rows (kept, held out for validation): as the data say, one of the folds that the seed deals the rows into
+    ("2/5" is the second of five), or a share of each class, drawn by seed."""
     if fold is not None:
         return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is not None:
@@ -113,51 +113,28 @@ def latest_rows(times: np.ndarray, fraction: float, groups: Tensor | None) -> tu
         raise ParameterError("test_fraction", f"leaves none of {n:,} rows for training", fraction)
     latest = np.zeros(n, dtype=bool)
     latest[order[n - held :]] = True
-    return _sides(torch.from_numpy(np.isin(own, own[latest]) if groups is not None else latest))
+    return _sides(torch.from_numpy(np.isin(own, own[latest])))
 
 
 def stratified_split(
     labels: Tensor, fraction: float, seed: int, *, parameter: str = "validation_fraction", strict: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Sorted rows (kept, held out), each class held out in proportion. parameter: the caller's name for the fraction. Not
-    strict: classes are ignored if there are too many or one has a single row. The same rows as scikit-learn's train_test_split,
-    whose import takes seconds."""
-    classes, sizes = np.unique(labels.numpy(), return_inverse=True, return_counts=True)[1:]
-    n = len(labels)
+    strict: classes are ignored if there are too many or one has a single row."""
+    from sklearn.model_selection import train_test_split
+
+    n, sizes = len(labels), np.unique(labels.numpy(), return_counts=True)[1]
     held = math.ceil(fraction * n)
-    kept = n - held
-    if kept < 1:
+    if held >= n:
         raise ParameterError(parameter, f"leaves none of {n:,} rows for training", fraction)
-    by_class = len(sizes) <= min(kept, held) and int(sizes.min()) >= 2
+    by_class = len(sizes) <= min(n - held, held) and int(sizes.min()) >= 2
     if strict and not by_class:
-        rows = f"there are {kept:,} and {held:,} rows, and the smallest class has {sizes.min():,}"
+        rows = f"there are {n - held:,} and {held:,} rows, and the smallest class has {sizes.min():,}"
         problem = f"each of {len(sizes):,} classes needs a row on both sides; {rows}"
         raise ParameterError(parameter, problem, fraction)
-    rng = np.random.RandomState(seed)
-    if not by_class:
-        held_out = rng.permutation(n)[:held]
-    else:
-        shares = shares_by_size(sizes, kept, rng)
-        shares_by_size(sizes - shares, held, rng)  # draws as scikit-learn does, so that both give the same rows
-        members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
-        drawn = [rows[rng.permutation(len(rows))][share:] for rows, share in zip(members, shares, strict=True)]
-        held_out = np.concatenate(drawn)
+    classes = labels.numpy() if by_class else None
+    held_out = train_test_split(np.arange(n), test_size=fraction, random_state=seed, stratify=classes)[1]
     return _sides(torch.from_numpy(np.isin(np.arange(n), held_out)))
-
-
-def shares_by_size(sizes: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """Whole numbers that add up to `total`, in proportion to the sizes; the largest fractions are rounded up, equal ones by lot."""
-    exact = sizes / sizes.sum() * total
-    shares = np.floor(exact)
-    fractions, missing = exact - shares, int(total - shares.sum())
-    for fraction in np.unique(fractions)[::-1]:
-        if missing == 0:
-            break
-        [equal] = np.where(fractions == fraction)
-        chosen = rng.choice(equal, size=min(len(equal), missing), replace=False)
-        shares[chosen] += 1
-        missing -= len(chosen)
-    return shares.astype(int)
 
 
 def resample(groups: Tensor, sampling: str, rng: np.random.Generator) -> Tensor:

@@ -33,8 +33,7 @@ def read_annotations(file: Path, columns: Sequence[str], arrays: Arrays) -> list
     splits = list(zip(arrays.origin or whole, (arrays.train_labels, arrays.test_labels), strict=False))
     size = sum(len(rows) for rows, _ in splits)
     read = read_columns(file, (CLEAN, *columns), size, arrays.num_classes)
-    wrong = sum(int((read[CLEAN][rows] != labels).sum()) for rows, labels in splits)
-    if wrong:
+    if wrong := sum(int((read[CLEAN][rows] != labels).sum()) for rows, labels in splits):
         differ = f"{wrong:,} of {size:,} entries of {CLEAN} differ from the image's label"
         raise L2DError(f"{file}: not in the order of the images: {differ}; {AS_PUBLISHED}")
     people = torch.stack([read[column] for column in columns], dim=1)
@@ -51,16 +50,15 @@ def read_columns(file: Path, columns: Sequence[str], size: int, num_classes: int
         raise L2DError(f"{file}: not opened: damaged, or more than NumPy arrays of integers; {SEE}") from error
     if not isinstance(content, dict) or not {*columns} <= {*content}:
         raise L2DError(f"{file}: must be a dict with {', '.join(columns)}; {SEE}")
-    return {column: _labels(file, column, content[column], size, num_classes) for column in columns}
-
-
-def _labels(file: Path, column: str, values: Any, size: int, num_classes: int) -> Tensor:
-    array = np.asarray(values, dtype=None if isinstance(values, np.ndarray | Tensor) else object)
-    whole = array.dtype.kind in "iu" and array.shape in ((size,), (size, 1))
-    if not whole or array.min() < 0 or array.max() >= num_classes:
-        needs = f"must be {size:,} integers in 0..{num_classes - 1}, one per image"
-        raise L2DError(f"{file}: {column} {needs}, found {array.dtype} {list(array.shape)}")
-    return torch.from_numpy(array.reshape(-1).astype(np.int64))
+    found = {}
+    for column in columns:
+        array = np.asarray(values := content[column], dtype=None if isinstance(values, np.ndarray | Tensor) else object)
+        whole = array.dtype.kind in "iu" and array.shape in ((size,), (size, 1))
+        if not whole or array.min() < 0 or array.max() >= num_classes:
+            needs = f"must be {size:,} integers in 0..{num_classes - 1}, one per image"
+            raise L2DError(f"{file}: {column} {needs}, found {array.dtype} {list(array.shape)}")
+        found[column] = torch.from_numpy(array.reshape(-1).astype(np.int64))
+    return found
 
 
 def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:

@@ -1,8 +1,5 @@
-"""A cache of expensive predictions, under runs/experts/, keyed by a hash of all that they depend on.
-
-An entry is a folder: arrays.npz (no pickle) and, written last, entry.json with the checksum of the arrays and everything that the
-hash is computed from. While an entry is being made it may have a folder parts/, from which the next process resumes after a kill.
-"""
+"""A cache of expensive predictions, under runs/experts/. An entry is a folder: arrays.npz and, written last, entry.json with their
+checksum and all that they depend on; while it is being made, parts/, from which the next process resumes after a kill."""
 
 import hashlib
 import io
@@ -12,6 +9,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ from l2d.utils.identity import identity_hash
 
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
-PARTS = "parts"
 # Raise it when the same settings give different predictions than before: old entries are then ignored.
 VERSION = 2
 
@@ -49,7 +46,7 @@ class Cache:
     @property
     def parts(self) -> Path:
         """Where `make` may keep finished pieces. They stay until the entry is whole."""
-        return self.entry / PARTS
+        return self.entry / "parts"
 
     def get(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
         """The arrays of this identity: read, or made by exactly one process while the others wait."""
@@ -60,7 +57,7 @@ class Cache:
         with alone(self.entry / LOCK, waiting):
             if not self.renew and (arrays := self._read()) is not None:
                 return arrays
-            clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
+            clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, self.parts.name])
             begun = time.monotonic()
             made = make()
             self._write(made, time.monotonic() - begun)
@@ -71,24 +68,21 @@ class Cache:
         """The arrays; None if there is no entry, or a damaged one."""
         if not (self.entry / "entry.json").exists():
             return None
-        try:
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
             known = json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))
             content = (self.entry / "arrays.npz").read_bytes()
             if hashlib.sha256(content).hexdigest() == known["sha256"]:
                 with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                     return dict(arrays)
-        except (FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
-            pass
         print(f"{self.entry}: damaged", file=sys.stderr)
         return None
 
     @property
     def seconds(self) -> float | None:
         """The seconds that this entry took to make; None if there is no entry."""
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             return float(json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return None
 
     def _write(self, arrays: Made, seconds: float) -> None:
         write_atomically(self.entry / "arrays.npz", lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]

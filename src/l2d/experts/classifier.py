@@ -1,8 +1,9 @@
-"""Training classifiers one after the other on one device, with the router's own loader and training step."""
+"""Training experts one after the other on one device, with the router's own loader and training step."""
 
 import inspect
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LambdaCallback
@@ -14,11 +15,51 @@ from l2d.config import Recipe
 from l2d.core.out_of_memory import free_memory, more_parts
 from l2d.data.arrays import Arrays, channel_statistics
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
-from l2d.experts.request import ComputeOptions
+from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import Learner, make_trainer, speed, tried
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Factory
-from l2d.utils.seeding import derive_seed
+from l2d.utils.seeding import derive_seed, stream
+
+
+def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
+    """The sorted rows that an expert learns from: all training rows of its own classes, and `fraction` of all other rows.
+    labels int [N], train: row numbers among them, owned bool [num_classes]."""
+    own = owned[labels[train]]
+    others = train[~own]
+    chosen = rng.permutation(len(others))[: round(fraction * len(others))]
+    return torch.cat([train[own], others[torch.from_numpy(chosen)]]).sort().values
+
+
+def deal_into_folds(train: Tensor, number: int, rng: np.random.Generator) -> list[Tensor]:
+    """The training rows, split at random into `number` sorted folds of (nearly) equal size."""
+    return [torch.from_numpy(np.sort(part)) for part in np.array_split(rng.permutation(train.numpy()), number)]
+
+
+def fit_experts(
+    request: ExpertRequest, owners: Tensor, *, network: Factory, recipe: Recipe, fraction: float, folds: int
+) -> dict[str, np.ndarray]:
+    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integer type that holds the
+    classes. owners: the expert of each class. The others are arguments of TrainedExperts; folds is its cross_fit."""
+    arrays, p = request.arrays, int(owners.max()) + 1
+    classifiers = Classifiers(arrays, network, recipe, request.compute)
+    train, test = (torch.full((len(labels), p), -1) for labels in (arrays.train_labels, arrays.test_labels))
+    held_out = deal_into_folds(request.train, folds, stream(request.seed, "folds")) if folds > 1 else []
+    for k in range(p):
+        chosen = stream(request.seed, "experts", k)
+        rows = expert_rows(arrays.train_labels, request.train, owners == k, fraction, chosen)
+        title = f"expert {k + 1} of {p} ({len(rows):,} rows)"
+        seed = derive_seed(request.seed, "experts", k)
+        train[:, k], test[:, k] = classifiers.answers(rows, torch.arange(len(train)), True, seed, title)
+        for number, fold in enumerate(held_out):
+            others = rows[~torch.isin(rows, fold)]
+            seed = derive_seed(request.seed, "experts", k, "fold", number)
+            part = f"{title}, fold {number + 1} of {folds}"
+            train[fold, k], _ = classifiers.answers(others, fold, False, seed, part)
+    del classifiers
+    free_memory()  # the router comes next, on the same device
+    smallest = np.min_scalar_type(arrays.num_classes - 1)
+    return {"train": train.numpy().astype(smallest), "test": test.numpy().astype(smallest)}
 
 
 class Classifier(Learner):
@@ -31,7 +72,7 @@ class Classifier(Learner):
 
 
 class Classifiers:
-    """Classifiers of one kind, trained one after the other. The images are copied to the device once."""
+    """Classifiers of one kind. The images are copied to the device once."""
 
     def __init__(self, arrays: Arrays, network: Factory, recipe: Recipe, compute: ComputeOptions) -> None:
         self.arrays, self.network, self.recipe, self.compute = arrays, network, recipe, compute
@@ -104,8 +145,7 @@ class Classifiers:
         if {"mean", "std"} & inspect.signature(self.network).parameters.keys():
             statistics = dict(zip(("mean", "std"), channel_statistics(self.arrays.train_inputs, rows), strict=True))
         with under("network"):
-            network: nn.Module = self.network(num_outputs=self.arrays.num_classes, head="linear", **statistics)
-        return network
+            return self.network(num_outputs=self.arrays.num_classes, head="linear", **statistics)  # type: ignore[no-any-return]
 
     def _predict(self, trainer: pl.Trainer, classifier: Classifier, part: str, rows: Tensor) -> Tensor:
         if not len(rows):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from l2d.experts.request import Experts
@@ -32,18 +32,10 @@ OTHER_PEOPLE = (
 )
 
 
-@dataclass(frozen=True)
-class PublishedLabels:
-    """labels: CIFAR-N's file. columns: its keys, one per person. votes: CIFAR-10H's file, if the test images have votes."""
-
-    labels: str
-    columns: tuple[str, ...]
-    votes: str | None
-
-
-PUBLISHED = {
-    "cifar10": PublishedLabels("CIFAR-10_human.pt", tuple(f"random_label{j}" for j in "123"), "cifar10h-counts.npy"),
-    "cifar100n": PublishedLabels("CIFAR-100_human.pt", ("noisy_label",), None),
+# CIFAR-N's file, its keys, one per person, and CIFAR-10H's file, if the test images have votes.
+PUBLISHED: dict[str, tuple[str, tuple[str, ...], str | None]] = {
+    "cifar10": ("CIFAR-10_human.pt", ("random_label1", "random_label2", "random_label3"), "cifar10h-counts.npy"),
+    "cifar100n": ("CIFAR-100_human.pt", ("noisy_label",), None),
 }
 
 
@@ -54,13 +46,13 @@ def machines_and_people(p: int, people: int) -> tuple[str, ...]:
 
 
 class HumanExperts(Experts):
-    """Machine experts, then people. A person is a column of labels; many annotators filled it in turns. The seed is that of the
-    machine experts, so that rows they learned from never become validation rows."""
+    """Machine experts, then people: columns of labels, each filled by many annotators in turns. The seed is that of the machine
+    experts, so that rows they learned from never become validation rows."""
 
     seed: int | None
 
     def __init__(self, *, dataset: Literal["cifar10", "cifar100n"], people: Count, machine: Experts) -> None:
-        most = len(PUBLISHED[dataset].columns)
+        most = len(PUBLISHED[dataset][1])
         if people > most:
             raise ParameterError("people", f"must be at most {most} with dataset={dataset}", people)
         if isinstance(machine, HumanExperts):
@@ -92,12 +84,13 @@ class HumanExperts(Experts):
         from l2d.experts.annotations import draw_votes, read_annotations, read_votes
 
         arrays, folder = request.arrays, request.data_dir / FOLDER
-        splits = read_annotations(folder / self.published.labels, self.published.columns[: self.people], arrays)
-        if self.published.votes is None:
+        labels, columns, votes = self.published
+        splits = read_annotations(folder / labels, columns[: self.people], arrays)
+        if votes is None:
             if len(splits) < 2:
                 raise L2DError("experts=human: the labels of CIFAR-100N need the images of dataset=cifar100n")
             return splits[0], splits[1]
-        counts = read_votes(folder / self.published.votes, self.people, arrays)
+        counts = read_votes(folder / votes, self.people, arrays)
         if os.environ.get("LOCAL_RANK", "0") == "0":  # once, if several processes train one router
             print(OTHER_PEOPLE, file=sys.stderr)
         return splits[0], draw_votes(counts, self.people, stream(request.seed, "people", "test"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from l2d.utils.errors import ParameterError
@@ -29,11 +30,10 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
         raise ParameterError("num_classes", "missing; these experts divide the classes, and the data have none")
     shares = [float(share) for share in coverage]
     ends = [round(sum(shares[: k + 1]) * num_classes) for k in range(len(shares))]
-    sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    for k, size in enumerate(sizes):
-        if size < 1:
-            problem = f"expert {k + 1} gets none of the {num_classes} classes; raise its share"
-            raise ParameterError("coverage", problem, shares)
+    sizes = [end - start for start, end in pairwise([0, *ends])]
+    if min(sizes) < 1:
+        problem = f"expert {sizes.index(min(sizes)) + 1} gets none of the {num_classes} classes; raise its share"
+        raise ParameterError("coverage", problem, shares)
     return torch.repeat_interleave(torch.arange(len(shares)), torch.tensor(sizes))
 
 

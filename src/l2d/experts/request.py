@@ -27,9 +27,8 @@ class ComputeOptions:
 
 @dataclass(frozen=True)
 class ExpertRequest:
-    """train: rows of the training split. All other training rows of `arrays` are validation rows: experts must not learn from them.
-    coverage: the share of the classes that each expert knows; None if the setup gives none. To refuse it, raise
-    ParameterError("coverage", ...). seed: for all random draws."""
+    """train: rows of the training split: experts must not learn from the others of `arrays`. coverage: the share of the classes
+    that each expert knows, if the setup gives it; to refuse it, raise ParameterError("coverage", ...)."""
 
     arrays: Arrays
     train: Tensor
@@ -50,8 +49,8 @@ class Experts:
 
     @staticmethod
     def expert_names(*_: Any, **__: Any) -> Sequence[str] | None:
-        """(coverage, **arguments): the names of its panel, in order, from the arguments of its constructor as the config gives
-        them; None if they do not tell. Prices by name and the same prices as a list are then one run."""
+        """(coverage, **arguments of the constructor): the names of its panel; None if these do not tell. Prices by name and the
+        same prices as a list are then one run."""
         return None
 
     def identity(self) -> str:

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 class TrainedExperts(Experts):
     """One classifier per expert of the setup; the keys are explained in conf/experts/trained.yaml. With cross_fit >= 2, that many
-    further classifiers per expert predict the training split, each only rows that it was not trained on. network: called with
-    num_outputs, head and, if it has these parameters, the mean and std of its inputs."""
-
-    seed: int | None
+    further classifiers per expert predict the training split, each only rows that it was not trained on."""
 
     def __init__(self, *, seed: Seed, fraction: Share, cross_fit: Count, network: Factory, recipe: Recipe) -> None:
         self.seed, self.fraction, self.cross_fit = seed, fraction, cross_fit
@@ -43,7 +40,7 @@ class TrainedExperts(Experts):
         return replace(class_panel(request.arrays, request.coverage, train, test), learned=self.cross_fit == 1)
 
     def _make(self, request: ExpertRequest, owners: Tensor) -> dict[str, np.ndarray]:
-        from l2d.experts.fitting import fit_experts
+        from l2d.experts.classifier import fit_experts
 
         return fit_experts(
             request, owners, network=self.network, recipe=self.recipe, fraction=self.fraction, folds=self.cross_fit

@@ -3,21 +3,27 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from l2d.data.importers.recorded import Columns, RecordedOutcomes, asked_of_some, json_lines, share_right
+from l2d.data.sheet_files import json_lines
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.text import listed
+from l2d.utils.text import counted, listed
 
 METRICS = ("acc", "exact_match")  # tried in this order, if none is named
 # ORG__MODEL/samples_TASK_TIME.jsonl is how lm-evaluation-harness names its files.
 SAMPLES_FILE = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")
+Columns = dict[str, list[Any]]
 
 
-@dataclass(frozen=True)
-class HarnessSample:
+class RecordedOutcomes(NamedTuple):
+    """columns: id, prompt, correct_NAME for every model, and others if known. notes: what was left out or assumed."""
+
+    columns: Columns
+    notes: list[str]
+
+
+class HarnessSample(NamedTuple):
     """A model's answer to one question. doc: the document that the prompt was made from."""
 
     prompt: str
@@ -35,8 +41,12 @@ def harness_outcomes(
     several_tasks = len({_task(file) for _, file in files}) > 1
     models: dict[str, dict[str, HarnessSample]] = {}
     for model, file in files:
-        samples = models.setdefault(model, {})
-        for where, row in _rows_of_filter(file, filter):
+        samples, whole = models.setdefault(model, {}), json_lines(file)
+        filters = sorted({str(row.get("filter")) for _, row in whole})
+        if filter not in filters and (filter is not None or len(filters) != 1):
+            known = listed(filters) or "it has no rows"
+            raise ParameterError("filter", f"choose one of those in {file}: {known}", filter)
+        for where, row in (one for one in whole if filter is None or one[1].get("filter") == filter):
             key = f"{_task(file)}/{row.get('doc_id')}" if several_tasks else str(row.get("doc_id"))
             if key in samples:
                 raise L2DError(f"{where}: a second row of {model} with id {key}; name models with NAME=FILE")
@@ -46,15 +56,6 @@ def harness_outcomes(
     return _joined(models)
 
 
-def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """Pairs: file and line, for messages; the line's object."""
-    whole = json_lines(file)
-    filters = sorted({str(row.get("filter")) for _, row in whole})
-    if filter not in filters and (filter is not None or len(filters) != 1):
-        raise ParameterError("filter", f"choose one of those in {file}: {listed(filters) or 'it has no rows'}", filter)
-    return [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
-
-
 def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> HarnessSample:
     arguments, doc, target = row.get("arguments"), row.get("doc"), row.get("target")
     try:  # of the first request, if each choice is a request of its own; older versions wrote lists
@@ -62,23 +63,25 @@ def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> H
     except (LookupError, TypeError):
         prompt = None
     if "doc_id" not in row or not isinstance(prompt, str) or not prompt.strip():
-        raise L2DError(
-            f"{where}: no doc_id, or no prompt in arguments; is it a samples_*.jsonl of lm-evaluation-harness?"
-        )
+        problem = "no doc_id, or no prompt in arguments; is it a samples_*.jsonl of lm-evaluation-harness?"
+        raise L2DError(f"{where}: {problem}")
     # Keys in the documents of MMLU and of MMLU-Pro.
     named = [doc.get(key) for key in ("subject", "category")] if isinstance(doc, dict) else []
     subject = next((name for name in (*named, task) if isinstance(name, str) and name.strip()), None)
     answer = target if target is None or isinstance(target, str) else json.dumps(target)
-    return HarnessSample(prompt, subject, answer, _correctness(row, metric, where), doc)
-
-
-def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
     names = METRICS if metric is None else (metric,)
     found = next((name for name in names if name in row), None)
     if found is None:
         there = listed(row.get("metrics") or list(row))
         raise ParameterError("metric", f"{where} has no {' or '.join(names)}; choose one of {there}")
-    return share_right(row[found], found, where)
+    return HarnessSample(prompt, subject, answer, share_right(row[found], found, where), doc)
+
+
+def share_right(value: object, key: str, where: str) -> float:
+    """A score from 0 to 1 as a number."""
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
+        raise L2DError(f"{where}: {key} is {str(value)[:40]}; must be between 0 (wrong) and 1 (right)")
+    return float(value)
 
 
 def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcomes:
@@ -87,7 +90,12 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
     for model, samples in models.items():
         for key, sample in samples.items():
             asked.setdefault(key, {})[model] = sample
-    notes = asked_of_some(list(models), asked)
+    for model, samples in models.items():  # one that shares no question was asked something else
+        if not any(len(asked[key]) > 1 for key in samples):
+            raise L2DError(
+                f"no question of {model} was asked of another model too; its ids are {listed([*samples], 3)}"
+            )
+    notes = not_asked(sum(len(answers) < len(models) for answers in asked.values()))
     if reworded := sum(_reworded(key, answers) for key, answers in asked.items()):
         notes.append(f"{reworded:,} prompts differ between models (chat templates?); those of the first model are kept")
     first = [next(iter(answers.values())) for answers in asked.values()]
@@ -99,6 +107,11 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
     for model in models:
         columns[f"correct_{model}"] = [one[model].correct if model in one else None for one in asked.values()]
     return RecordedOutcomes(columns, notes)
+
+
+def not_asked(some: int) -> list[str]:
+    note = f"{counted(some, 'question')} not asked of all models: their cells are empty, so the table is read as a log"
+    return [note] if some else []
 
 
 def _reworded(key: str, answers: Mapping[str, HarnessSample]) -> int:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from l2d.data.cells import NOTHING, TEXT, TRUTH, YES_NO, amounts, cell_word, missing, says_dollars, seconds_of
+from l2d.data.cells import TEXT, TRUTH, YES_NO, amounts, cell_word, filled_cells, says_dollars, seconds_of
 from l2d.data.sets.long_log import REPLY
 from l2d.data.sets.outcomes import OUTCOMES
 from l2d.data.sheet import Sheet
@@ -49,8 +49,7 @@ ROLES = {
 Kinds = Mapping[str, Mapping[str, str]]  # {column: {kind: in words}}
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """others: columns that fit the role as well."""
 
     role: str
@@ -62,7 +61,7 @@ class Guess:
 def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
     """{kind: in words}: the kinds of values that a column has, but for empty cells."""
     cells = sheet.columns[name]
-    filled = [cell for cell, gap in zip(cells.to_pylist(), missing(cells, NOTHING), strict=True) if not gap]
+    filled = filled_cells(cells)
     if not filled:
         return {"nothing": "empty"}
     different = {str(cell).strip() for cell in filled}
@@ -125,9 +124,12 @@ def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
     names, fitting, alone = (words.split() for words in ROLES[role])
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)
-    if kind is None or (role == "id" and OF_MANY & {*words}):
-        return 0, ""
-    if role in REPLY and (words[-1] not in names or (role == "length" and words[1:] and not OF_ANSWERS & {*words})):
+    of_query = role == "length" and words[1:] and not OF_ANSWERS & {*words}
+    if (
+        kind is None
+        or (role == "id" and OF_MANY & {*words})
+        or (role in REPLY and (words[-1] not in names or of_query))
+    ):
         return 0, ""
     if not {*words} & {*names}:
         return int(kind in alone), kinds[kind]

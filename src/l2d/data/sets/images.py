@@ -1,5 +1,4 @@
-"""CIFAR-10, CIFAR-100, CIFAR-100N, SVHN and Tiny ImageNet: downloaded once, verified, prepared. Light: torch and torchvision are
-imported when a set is read, not when one is named."""
+"""CIFAR-10, CIFAR-100, CIFAR-100N, SVHN and Tiny ImageNet: downloaded once, verified, prepared. Light to import."""
 
 import sys
 from collections.abc import Sequence
@@ -30,7 +29,6 @@ class ImageSet(DatasetBase):
         return prepared.prepared_fingerprint(data_dir / self.name)
 
     def load(self, data_dir: Path) -> Arrays:
-        """The prepared arrays; prepares them first if needed."""
         folder = data_dir / self.name
         if not prepared.is_prepared(folder):
             self.prepare(data_dir)
@@ -146,15 +144,13 @@ class TinyImageNet(ImageSet):
             raise FileNotFoundError(f"{folder}: missing, or not all of the {sum(self.sizes):,} images are there")
         classes = sorted((folder / "wnids.txt").read_text().split())
         lines = (folder / "val" / "val_annotations.txt").read_text().splitlines()
-        validation = dict(line.split("\t")[:2] for line in lines)
-        train = sorted(folder.glob("train/*/images/*.JPEG"))
-        files = [*train, *(folder / "val" / "images" / name for name in validation)]
-        wnids = [*(file.parent.parent.name for file in train), *validation.values()]
-        images, bad = decode_images(files, (64, 64, 3))
+        wnids = {file: file.parent.parent.name for file in sorted(folder.glob("train/*/images/*.JPEG"))}
+        n = len(wnids)
+        wnids |= {folder / "val" / "images" / name: wnid for name, wnid, *_ in (line.split("\t") for line in lines)}
+        images, bad = decode_images([*wnids], (64, 64, 3))
         if bad.any():
-            raise L2DError(f"{files[int(bad.argmax())]}: damaged; delete {folder} and prepare again")
-        labels = [classes.index(wnid) for wnid in wnids]
-        n = len(train)
+            raise L2DError(f"{[*wnids][int(bad.argmax())]}: damaged; delete {folder} and prepare again")
+        labels = [classes.index(wnid) for wnid in wnids.values()]
         return image_arrays([images[:n], images[n:]], [labels[:n], labels[n:]])
 
     def is_whole(self, folder: Path) -> bool:

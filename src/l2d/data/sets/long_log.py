@@ -39,8 +39,7 @@ AFTER = (
 
 
 def is_long(names: list[str]) -> bool:
-    """True if a log with a row per answer has these columns: expert and an outcome. One column may begin as an outcome of a table
-    does, such as correct_answer: no table has only one expert."""
+    """True for the columns of a log with a row per answer. One may begin as an outcome of a table does, such as correct_answer."""
     wide = sum(name.startswith(f"{kind}_") for kind in OUTCOMES for name in names) > 1
     return EXPERT in names and outcome_column(names) is not None and not wide
 
@@ -51,8 +50,7 @@ def outcome_column(names: list[str]) -> str | None:
 
 
 def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
-    """{column of an answer: how its columns begin in a table with a row per query}; the outcome is the first. taken: columns that
-    the user named as something else."""
+    """{column of an answer: how its columns begin in a table with a row per query}; the outcome first. taken: named otherwise."""
     outcome = outcome_column(sheet.names)
     assert outcome is not None
     refuse_near(sheet, ["propensity", *(OUTCOMES if outcome == "cost" else ())])
@@ -64,8 +62,7 @@ def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
 
 
 def money_of_answers(sheet: Sheet) -> list[str]:
-    """Columns of what an answer cost. Beside an outcome, more than one is refused. So is a column in capitals that would be
-    overlooked: a price, a latency, an answer or its confidence."""
+    """Columns of what an answer cost. Beside an outcome, more than one is refused, and so is a name in capitals."""
     found, outcome = [name for name in MONEY_WORDS if name in sheet.names], outcome_column(sheet.names)
     priced = any(name != outcome for name in found)
     for name in sheet.names:
@@ -81,12 +78,15 @@ def widened(
     sheet: Sheet, only: list[str] | None, named: list[str], first_of: list[str], merge: Sequence[Sequence[str]] = ()
 ) -> Sheet:
     """only: the experts to use, by their names or their columns; None for all. named: columns that must not differ between the
-    answers to one query; others that do belong to the answers and are left out. first_of: columns of which a query has the value of
-    its first answer. merge: lists of names of one expert."""
+    answers to one query; others that do are left out. first_of: columns of which a query has the value of its first answer. merge:
+    lists of names of one expert; the first is meant."""
     import pyarrow as pa
 
-    columns = answer_columns(sheet, (*named, *first_of))
-    experts = merged_names(sheet, merge)
+    columns, experts = answer_columns(sheet, (*named, *first_of)), sheet.words(EXPERT)
+    known = {name: names[0] for names in merge for name in names}
+    if absent := sorted(set(known) - {*experts, *known.values()}):
+        raise ParameterError("merge", unknown("expert", absent[0], dict.fromkeys(experts)), absent[0])
+    experts = [known.get(name, name) for name in experts]
     prefix = next(iter(columns.values()))
     used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
     names = list(dict.fromkeys(experts))
@@ -96,7 +96,10 @@ def widened(
             sheet.refuse(EXPERT, told, np.isin(experts, alike))
         else:
             sheet.note(told)
-    query, first = _queries(sheet)
+    numbers: dict[str, int] = {}  # of queries, by first appearance; without an id, every row is one
+    ids = sheet.words(ID) if ID in sheet.columns else map(str, range(len(sheet)))
+    query = np.array([numbers.setdefault(one, len(numbers)) for one in ids])
+    first = np.unique(query, return_index=True)[1]
     place = query * len(names) + np.array([names.index(name) for name in experts])
     sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
     check_answers(sheet.take(used), columns)
@@ -119,20 +122,11 @@ def widened(
     return replace(sheet, columns=wide, rows=first, written={**sheet.written, **written}, made=tuple(written))
 
 
-def merged_names(sheet: Sheet, merge: Sequence[Sequence[str]]) -> list[str]:
-    """The expert of each row, without the space around its name. merge: lists of names; the first of each is meant."""
-    experts = sheet.words(EXPERT)
-    known = {name: names[0] for names in merge for name in names}
-    if absent := sorted(set(known) - {*experts, *known.values()}):
-        raise ParameterError("merge", unknown("expert", absent[0], dict.fromkeys(experts)), absent[0])
-    return [known.get(name, name) for name in experts]
-
-
 def _without_wrong_propensities(
     sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray
 ) -> dict[str, str]:
-    """A propensity is the chance of being asked. If the answers to a query are graded one by one, an outcome is known less often
-    than that: then the propensities are left out, with a message. query, used: of each row."""
+    """If the answers to a query are graded one by one, an outcome is known less often than its expert was asked: then propensities
+    are left out. query, used: of each row."""
     outcome = next(iter(columns))
     graded = ~missing(sheet.columns[outcome])
     partly = np.intersect1d(query[used & graded], query[used & ~graded])
@@ -143,19 +137,13 @@ def _without_wrong_propensities(
     return {name: prefix for name, prefix in columns.items() if prefix != PROPENSITY}
 
 
-def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
-    """The query of each row, numbered by first appearance, and the first row of each. Without an id, every row is one."""
-    numbers: dict[str, int] = {}
-    ids = sheet.words(ID) if ID in sheet.columns else map(str, range(len(sheet)))
-    query = np.array([numbers.setdefault(one, len(numbers)) for one in ids])
-    return query, np.unique(query, return_index=True)[1]
-
-
 def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> tuple[Sheet, np.ndarray]:
     """The sheet with completed rows, and the row of each answer, by its number: the first in time that has an outcome, or else the
-    first. answer: the number of each row's. A note counts the answers that came again with something else in these columns: that is
-    a second call, and who asks once gets the first."""
-    order = np.lexsort((_moments(sheet), missing(sheet.columns[outcome]), answer))  # the last key comes first
+    first: who asks once gets it. answer: the number of each row's. A note counts those that came again with other cells."""
+    probe = replace(sheet, faults={})
+    times = probe.times("time") if "time" in sheet.columns else np.zeros(len(sheet))
+    times = np.zeros(len(sheet)) if probe.faults else times  # the file's order counts, unless every row has a time
+    order = np.lexsort((times, missing(sheet.columns[outcome]), answer))  # the last key comes first
     chosen = order[np.unique(answer[order], return_index=True)[1]]
     if len(chosen) == len(answer):
         return sheet, chosen
@@ -168,13 +156,6 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     return sheet, chosen
 
 
-def _moments(sheet: Sheet) -> np.ndarray:
-    """The times of the rows; 0, so that the file's order counts, unless every row has one."""
-    probe = replace(sheet, faults={})
-    times = probe.times("time") if "time" in sheet.columns else np.zeros(len(sheet))
-    return np.zeros(len(sheet)) if probe.faults else times
-
-
 def differing(sheet: Sheet, column: str, kept: np.ndarray) -> np.ndarray:
     """bool [n]: whether neither cell is empty and it is another number or word than in the row `kept` [n]."""
     words = sheet.words(column, gaps=True)
@@ -185,8 +166,8 @@ def differing(sheet: Sheet, column: str, kept: np.ndarray) -> np.ndarray:
 
 
 def _completed(sheet: Sheet, answer: np.ndarray, columns: Sequence[str]) -> Sheet:
-    """An empty cell gets the first one of its answer that is not empty: a row that was written to grade an answer may know nothing
-    else. In other columns than these only from an earlier row: what comes with the grade is no input. answer: its number, < n."""
+    """An empty cell gets the first one of its answer that is not empty: a row that grades an answer may know nothing else. In other
+    columns than these only from an earlier row: what comes with the grade is no input. answer: its number, < n."""
     import pyarrow as pa
 
     found, rows = {}, np.arange(len(sheet))

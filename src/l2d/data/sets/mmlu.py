@@ -16,9 +16,8 @@ HUB, HUB_FILE = "cais/mmlu", "all/test-00000-of-00001.parquet"
 
 
 class MMLU(Table):
-    """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once. Columns
-    of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or loss_NAME. Without any, language models
-    are asked."""
+    """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once. Without
+    columns of outcomes, language models are asked."""
 
     def is_here(self, data_dir: Path) -> bool:
         return self.path is not None or fetched(data_dir).exists()
@@ -66,10 +65,6 @@ def fetched(data_dir: Path) -> Path:
     return data_dir / "mmlu" / "questions.parquet"
 
 
-def multiple_choice_prompt(question: str, choices: list[str]) -> str:
-    return "\n".join([question, *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=True))])
-
-
 def hub_questions() -> dict[str, list[str]]:
     """The columns of the hub's test set."""
     from huggingface_hub import hf_hub_download
@@ -86,6 +81,6 @@ def hub_questions() -> dict[str, list[str]]:
     return {
         "id": [str(number) for number in range(len(rows))],
         "subject": [row["subject"] for row in rows],
-        "prompt": [multiple_choice_prompt(row["question"], row["choices"]) for row in rows],
+        "prompt": ["\n".join([row["question"], *map("{}. {}".format, LETTERS, row["choices"])]) for row in rows],
         "answer": [LETTERS[row["answer"]] for row in rows],
     }

@@ -1,9 +1,6 @@
-"""Simulated questions and simulated language models: nothing here is real, and nothing is downloaded.
-
-The three models' outcomes are set so that the oracle's shares are those the paper reports for MMLU: 82.2 / 12.8 / 5.0 % when
-only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1. (The losses it reports cannot all be matched: its two
-settings imply different outcomes.)
-"""
+"""Simulated questions and simulated language models: nothing here is real. The oracle's shares are those the paper reports for
+MMLU: 82.2 / 12.8 / 5.0 % when only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1. (The losses it reports cannot all
+be matched: its two settings imply different outcomes.)"""
 
 import hashlib
 from functools import partial
@@ -40,8 +37,7 @@ MATTERS = ("cats", "metals", "poets", "planets", "sailors", "machines", "birds",
 
 
 class MMLUSim(DatasetBase):
-    """questions: how many. encoder: how a router reads them. label: the right letter, or what the question is about. Questions,
-    outcomes and test rows are the same for every seed and label."""
+    """label: the right letter, or what the question is about. Questions, outcomes and test rows are the same for every seed."""
 
     encoder: Encoder
 

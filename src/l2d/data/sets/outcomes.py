@@ -1,14 +1,15 @@
-"""Reads a table's columns: the experts' outcomes, prices, latencies and propensities, and the classes of the labels."""
+"""Reads the columns of experts: outcomes, prices, latencies, propensities and answers; and the classes of the labels."""
 
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from l2d.data.agreement import Said, as_text
 from l2d.data.arrays import same_name
 from l2d.data.cells import cell_number, says_dollars
 from l2d.data.sheet import Sheet
@@ -45,19 +46,30 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
     else:
         kinds = [(_outcome_column(sheet, name, outcome), outcome) for name in columns]
     experts = [Expert(column.removeprefix(f"{kind}_"), column, kind) for column, kind in kinds]
-    if columns is not None and len(experts) < 2:
-        raise ParameterError("experts", f"{counted(len(experts), 'expert')}; routing needs at least 2", columns)
     if len(experts) < 2:
+        if columns is not None:
+            raise ParameterError("experts", f"{counted(len(experts), 'expert')}; routing needs at least 2", columns)
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         needs = "a table has two or more columns correct_NAME, a log the columns expert and correct"
         check = f"there are {listed(sheet.names)}; l2d check {sheet.path} says what they may be"
         raise L2DError(f"{sheet.path}: {found}; {needs}; {check}")
     _refuse_misspelt(sheet, experts, all_of_them=columns is None)
     names = [same_name(expert.name) for expert in experts]
-    if twice := [expert.column for expert in experts if names.count(same_name(expert.name)) > 1]:
+    if twice := [expert.column for expert, name in zip(experts, names, strict=True) if names.count(name) > 1]:
         problem = "two outcomes of one expert (capitals and spaces in names do not count); keep or rename one"
         raise L2DError(f"{sheet.path}: columns {' and '.join(twice)}: {problem}")
     return experts
+
+
+def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
+    """A column may be named in full (correct_gpt) or by its expert (gpt)."""
+    if name in sheet.columns or f"{outcome}_{name}" not in sheet.columns:
+        if sheet.made and name not in sheet.columns:  # a log with a row per answer
+            known = [column.removeprefix(f"{outcome}_") for column in sheet.names if column.startswith(f"{outcome}_")]
+            raise ParameterError("experts", unknown("expert", name, known), name)
+        sheet.check_column("experts", name)
+        return name
+    return f"{outcome}_{name}"
 
 
 def near_names(names: Sequence[str]) -> list[list[str]]:
@@ -85,38 +97,17 @@ def _refuse_misspelt(sheet: Sheet, experts: list[Expert], *, all_of_them: bool) 
 
 def refuse_near(sheet: Sheet, words: Sequence[str], end: str = "") -> None:
     """Refuse a column whose name is nearly one of these words, followed by this end: it would be overlooked, and a router might see
-    it. Only the words are compared: with a long name of an expert at the end, all columns would be alike."""
+    it. A plural may count something; many words are near one as short as loss: gloss, lossy, los."""
     for name in (name for name in sheet.names if name.endswith(end) and not name.startswith(OF_AN_EXPERT)):
+        begin = name.removesuffix(end).casefold()
         for word in (word for word in words if f"{word}{end}" not in sheet.names):
-            if _is_near(word, name.removesuffix(end).casefold()):
+            like = difflib.SequenceMatcher(None, begin, word).ratio() >= NEAR
+            near = like and begin != f"{word}s" and word != "loss"
+            if near or begin == word or (word == "correct" and begin in ALSO_CALLED):
                 sheet.fault(name, f"did you mean {word}{end}? Rename it if it is something else")
 
 
-def _is_near(word: str, name: str) -> bool:
-    """name: in small letters. A plural may count something. Many words are near one as short as loss: gloss, lossy, los."""
-    if name == word or (word == "correct" and name in ALSO_CALLED):
-        return True
-    like = difflib.SequenceMatcher(None, name, word).ratio() >= NEAR
-    return like and name != f"{word}s" and word != "loss"
-
-
-def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
-    """A column may be named in full (correct_gpt) or by its expert (gpt)."""
-    if name not in sheet.columns and f"{outcome}_{name}" in sheet.columns:
-        return f"{outcome}_{name}"
-    if sheet.made and name not in sheet.columns:  # a log with a row per answer
-        known = [column.removeprefix(f"{outcome}_") for column in sheet.names if column.startswith(f"{outcome}_")]
-        raise ParameterError("experts", unknown("expert", name, known), name)
-    sheet.check_column("experts", name)
-    return name
-
-
-def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
-    """{expert: its column of prices}, for all experts or for none."""
-    return _columns_beside(sheet, experts, MONEY)
-
-
-def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ...]) -> dict[str, str]:
+def columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ...] = MONEY) -> dict[str, str]:
     """{expert: its column that begins so}, for all experts or for none. Latencies of some experts are ignored."""
     others, found = sheet.columns.keys() - {expert.column for expert in experts}, dict[str, str]()
     for name in (expert.name for expert in experts):
@@ -133,7 +124,7 @@ def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ..
 
 def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
     """True if a price column says so, by its name or in its cells."""
-    money = money_columns(sheet, experts).items()
+    money = columns_beside(sheet, experts).items()
     named = any("usd" in sheet.in_file(column).removesuffix(name).casefold() for name, column in money)
     return named or any(says_dollars(sheet.columns[column]) for _, column in money)
 
@@ -143,9 +134,8 @@ def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
     those of an answer, and how they begin in such a table; the outcome is the first."""
     outcome, *others = columns
     kind = columns[outcome].removesuffix("_")
-    expert = Expert("", outcome, "loss" if kind == "loss" else "correct")
     if kind != "prediction":
-        _errors(sheet, expert, None)
+        _errors(sheet, Expert("", outcome, "loss" if kind == "loss" else "correct"), None)
     for column in (column for column in others if columns[column] != ANSWER):
         cell_amounts(sheet, column, columns[column])
 
@@ -154,11 +144,10 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     """The parts of Answers, float64 [n, p]. Outcomes are NaN where a cell is empty: the expert was not asked."""
     errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
     found = {"errors": errors, **amounts_beside(sheet, experts)}
-    columns = {"errors": [expert.column for expert in experts], "prices": [*money_columns(sheet, experts).values()]}
+    columns = {"errors": [expert.column for expert in experts], "prices": [*columns_beside(sheet, experts).values()]}
     for part in (part for part in columns if part in found):
-        for k, column in enumerate(columns[part]):
-            if np.isnan(found[part][:, k]).all():
-                sheet.fault(column, f"empty; fill in some, or leave {experts[k].name} out (dataset.experts)")
+        for k in np.flatnonzero(np.isnan(found[part]).all(axis=0)):
+            sheet.fault(columns[part][k], f"empty; fill in some, or leave {experts[k].name} out (dataset.experts)")
     asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
         del found["propensities"]
@@ -170,9 +159,11 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
 
 def amounts_beside(sheet: Sheet, experts: list[Expert]) -> dict[str, np.ndarray]:
     """Prices, latencies and propensities, float64 [n, p], if the sheet has them."""
-    columns = {key: _columns_beside(sheet, experts, prefixes).values() for key, prefixes in BESIDE.items()}
-    cells = {key: [cell_amounts(sheet, name, BESIDE[key][0]) for name in names] for key, names in columns.items()}
-    return {key: np.stack(amounts, axis=1) for key, amounts in cells.items() if amounts}
+    found = {}
+    for key, prefixes in BESIDE.items():
+        if columns := columns_beside(sheet, experts, prefixes).values():
+            found[key] = np.stack([cell_amounts(sheet, name, prefixes[0]) for name in columns], axis=1)
+    return found
 
 
 def cell_amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:
@@ -198,7 +189,7 @@ def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarra
     if labels is None:
         raise ParameterError("label", f"missing; predictions in column {expert.column} need a column to compare with")
     predictions = sheet.words(expert.column, gaps=True)
-    if not set(predictions) & set(labels):
+    if not {*predictions} & {*labels}:
         found = f"predictions are {listed(sorted(set(predictions)))}, labels {listed(sorted(set(labels)))}"
         raise L2DError(f"{sheet.path}: column {expert.column}: no prediction is ever a label; {found}")
     wrong = [np.nan if one == "" else float(one != true) for one, true in zip(predictions, labels, strict=True)]
@@ -209,10 +200,43 @@ def class_numbers(words: list[str] | None, n: int) -> tuple[np.ndarray, int]:
     """Labels as 0, 1, … (numbers by size, then words), int64 [n], and how many classes there are; −1 and 0 without labels."""
     if words is None:
         return np.full(n, -1), 0
-
-    def place(word: str) -> tuple[bool, float, str]:
-        value = cell_number(word)
-        return (True, 0.0, word) if np.isnan(value) else (False, value, word)
-
-    classes = {word: k for k, word in enumerate(sorted(set(words), key=place))}
+    numbers = {word: cell_number(word) for word in {*words}}
+    order = sorted(numbers, key=lambda word: (np.isnan(numbers[word]), np.nan_to_num(numbers[word]), word))
+    classes = {word: k for k, word in enumerate(order)}
     return np.array([classes[word] for word in words]), len(classes)
+
+
+def reply_columns(names: Sequence[str], experts: Iterable[str]) -> list[str]:
+    """The columns of what these experts said, and of all others that have an outcome."""
+    known = {name.removeprefix(f"{kind}_") for name in names for kind in OUTCOMES if name.startswith(f"{kind}_")}
+    known |= {*experts}
+    return [name for name in names for begin in SAID if name.startswith(begin) and name.removeprefix(begin) in known]
+
+
+def read_said(sheet: Sheet, experts: Sequence[Expert], asked: np.ndarray) -> Said | None:
+    """asked: bool [n, p]. None if the table says nothing of it. A prediction is an answer too."""
+    columns, numbers = dict[str, str](), []
+    for expert in experts:
+        own = f"{ANSWER}{expert.name}"
+        columns[expert.name] = own if own in sheet.names else expert.column if expert.outcome == "prediction" else ""
+    for begin in (CONFIDENCE, LENGTH):  # NaN where a cell is empty or an expert has no such column
+        cells = [(f"{begin}{name}", np.full(len(sheet), np.nan)) for name in columns]
+        parts = [cell_amounts(sheet, name, begin) if name in sheet.names else nothing for name, nothing in cells]
+        numbers.append(np.stack(parts, axis=1))
+    explicit = any(column.startswith(ANSWER) for column in columns.values())
+    if not explicit and "" in columns.values():
+        return None if all(np.isnan(values).all() for values in numbers) else Said(None, *numbers)
+    if absent := [f"{ANSWER}{name}" for name, column in columns.items() if not column]:
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert one, or none")
+    own_columns = reply_columns(sheet.names, columns)
+    for name in sheet.names if explicit and not sheet.made else ():
+        if name.startswith(ANSWER) and name not in own_columns:
+            needed = f"correct_{name.removeprefix(ANSWER)}"
+            sheet.fault(name, f"an answer without an outcome; add {needed}, or rename it if it is something else")
+    answers = np.array([list(map(as_text, sheet.columns[column].to_pylist())) for column in columns.values()], object).T
+    for expert_name in (experts[k].name for k in Said.experts_without(answers)):
+        told = f"{expert_name} has no answer; add some, or leave it out (dataset.experts)"
+        sheet.fault(columns[expert_name], told)
+    if lost := int(((answers != None) & ~asked).sum()):  # noqa: E711 (of each cell)
+        sheet.note(f"{counted(lost, 'answer')} without an outcome: not used")
+    return Said(answers, *numbers)

@@ -22,16 +22,12 @@ def is_prepared(folder: Path) -> bool:
     return (folder / "meta.json").exists() or all((folder / f"{name}.npy").exists() for name in ARRAY_NAMES)
 
 
-def write_prepared(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
-    """Each array whole or absent, meta.json last: an interrupted preparation starts again."""
+def write_prepared(folder: Path, arrays: ImageArrays, num_classes: int, *, there: bool = False) -> None:
+    """Each array whole or absent, meta.json last: an interrupted preparation starts again. there: only meta.json is written."""
     check_arrays(folder, arrays, num_classes)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ARRAY_NAMES:
+    for name in () if there else ARRAY_NAMES:
         write_atomically(folder / f"{name}.npy", partial(np.save, arr=arrays[name]))
-    write_meta(folder, num_classes)
-
-
-def write_meta(folder: Path, num_classes: int) -> None:
     files = {f"{name}.npy": {"sha256": file_sha256(folder / f"{name}.npy")} for name in ARRAY_NAMES}
     write_json(folder / "meta.json", {"num_classes": num_classes, "files": files})
 
@@ -52,9 +48,9 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
         except ValueError as error:
             raise L2DError(f"{file}: not a readable array ({error}); {AGAIN}") from error
     check_arrays(folder, arrays, num_classes)
-    if by_hand:
-        with suppress(OSError):  # the folder may be read-only
-            write_meta(folder, num_classes)
+    with suppress(OSError):  # the folder may be read-only
+        if by_hand:
+            write_prepared(folder, arrays, num_classes, there=True)
     images = [torch.from_numpy(arrays[name]) for name in ("train_images", "test_images")]
     labels = [torch.from_numpy(arrays[name].astype(np.int64)) for name in ("train_labels", "test_labels")]
     return Arrays(images[0], labels[0], images[1], labels[1], num_classes)
@@ -84,9 +80,8 @@ def checksums(folder: Path) -> dict[str, str]:
 
 def prepared_fingerprint(folder: Path) -> str:
     """A hash of the checksums in meta.json; empty if there is none."""
-    if not (folder / "meta.json").exists():
-        return ""
-    return hashlib.sha256("".join(checksums(folder).values()).encode()).hexdigest()[:16]
+    known = "".join(checksums(folder).values()) if (folder / "meta.json").exists() else ""
+    return known and hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
 def file_sha256(file: Path) -> str:

@@ -1,9 +1,9 @@
-"""Bring your own: a file with a row per example and a column per expert, or a log with a row per answer. Light: only `load` imports
-torch, so that a finished run is recognised at once."""
+"""Bring your own: a file with a row per example and a column per expert, or a log with a row per answer. Light to import."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,20 +59,10 @@ class Table(DatasetBase):
         agree: str = "exact",
     ) -> None:
         self.path = None if path is None else Path(path).expanduser()
+        named = {"experts": experts, "outcome": outcome, "features": features, "text": text, "image": image}
+        named |= {"label": label, "category": category, "only": only, "split": split, "split_by": split_by}
         self.named = Named.of(
-            {role: str(column) for role, column in (columns or {}).items()},
-            [_words(names) for names in merge or []],
-            experts=_words(experts),
-            outcome=outcome,
-            features=_words(features),
-            text=_words(text),
-            image=_words(image),
-            label=_words(label),
-            category=_words(category),
-            only=_words(only),
-            split=_words(split),
-            split_by=_words(split_by),
-            confounders=_words(confounders),
+            _words(columns or {}), _words(merge or []), **_words({**named, "confounders": confounders})
         )
         self.named.check(reads_text=encoder is not None)
         self.encoder, self.image_size, self.test_fraction = encoder, image_size, test_fraction
@@ -93,8 +83,10 @@ class Table(DatasetBase):
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """The experts, from the file's header alone unless it is a log with a row per answer."""
-        header = with_roles(read_header(self._file(data_dir)), self.named)
-        sheet = self._sheet(data_dir) if is_long(header.names) else header
+        sheet = with_roles(read_header(self._file(data_dir)), self.named)
+        if is_long(sheet.names):
+            whole = read_sheet(self._file(data_dir), self.named.texts)
+            sheet = with_a_row_per_query(with_roles(whole, self.named), self.named)
         return [expert.name for expert in self._experts(sheet)]
 
     def load(self, data_dir: Path) -> Arrays:
@@ -165,10 +157,6 @@ class Table(DatasetBase):
             raise ParameterError("path", problem, self.path)
         return self.path
 
-    def _sheet(self, data_dir: Path) -> Sheet:
-        sheet = read_sheet(self._file(data_dir), self.named.texts)
-        return with_a_row_per_query(with_roles(sheet, self.named), self.named)
-
     def _experts(self, sheet: Sheet) -> list[Expert]:
         return find_experts(sheet, self.named.experts, self.named.outcome)
 
@@ -178,13 +166,15 @@ class Table(DatasetBase):
 
 
 def _words(given: Any) -> Any:
-    """A name, names or None: a column may be called 2024, which YAML reads as a number."""
-    return [str(one) for one in given] if isinstance(given, list | tuple) else None if given is None else str(given)
+    """Names as text: a column may be called 2024, which YAML reads as a number."""
+    if isinstance(given, Mapping):
+        return {key: _words(one) for key, one in given.items()}
+    return [*map(_words, given)] if isinstance(given, list | tuple) else None if given is None else str(given)
 
 
 def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named, agreement: Agreement) -> Panel | None:
-    """All rows as training rows. Where a price or a latency of an answer is empty, it has the one that a regression expects.
-    priced: inputs of the rows that have only a price."""
+    """All rows as training rows. Empty prices and latencies of answers are those that a regression expects. priced: inputs of the
+    rows that have only a price."""
     import torch
 
     if read.amounts is None:
@@ -198,11 +188,10 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
             parts[key] = torch.where(asked & parts[key].isnan(), _expected(inputs, parts[key]), parts[key])
     # A few features beside a text are among the confounders: hundreds of numbers of the text would drown them.
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
-    more = {} if read.priced is None else {key: torch.from_numpy(values) for key, values in read.priced[1].items()}
+    deciders = torch.zeros(0, 0)  # of the rows of the sheet, then of those that have only a price
     if deciding and not asked.all():
         sheets = [sheet] if read.priced is None else [sheet, read.priced[0]]
-        confounders = encoded(sheet.of_columns(deciding, sheets), deciding)
-        parts["confounders"], more["confounders"] = confounders[: len(sheet)], confounders[len(sheet) :]
+        deciders = encoded(sheet.of_columns(deciding, sheets), deciding)
     replies = None if read.said is None else read.said.replies(asked.numpy(), agreement)
     answers = Answers(**parts, replies=replies)
     if read.some_left_out:
@@ -215,21 +204,17 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     if answers.propensities is None and named.text is not None and inputs.is_floating_point() and not asked.all():
         both = inputs if priced is None else torch.cat([inputs, priced])
         kinds = clustered(both[:, len(read.seen.columns) :], int(asked.sum(dim=0).min()))
-        parts["confounders"], more["confounders"] = (
-            torch.cat([*([] if own is None else [own]), some], dim=1)
-            for own, some in (
-                (answers.confounders, kinds[: len(sheet)]),
-                (more.get("confounders"), kinds[len(sheet) :]),
-            )
-        )
-        answers = replace(answers, confounders=parts["confounders"])
+        deciders = torch.cat([deciders, kinds], dim=1) if len(deciders) else kinds
+    confounders = deciders.split([len(sheet), len(deciders) - len(sheet)]) if len(deciders) else (None, None)
+    answers = replace(answers, confounders=confounders[0])
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     names, told = tuple(expert.name for expert in experts), bool(named.confounders)
     whole = Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
-    if priced is None:
+    if priced is None or read.priced is None:
         return whole
-    known = Answers(torch.full_like(more["prices"], torch.nan), prices=more["prices"], latencies=more.get("latencies"))
-    return replace(whole, ungraded=(priced, replace(known, confounders=more.get("confounders"))))
+    more = {key: torch.from_numpy(values) for key, values in read.priced[1].items() if key != "propensities"}
+    unknown = torch.full_like(more["prices"], torch.nan)
+    return replace(whole, ungraded=(priced, Answers(unknown, **more, confounders=confounders[1])))
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:

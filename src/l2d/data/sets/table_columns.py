@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from l2d.data.sets.long_log import AFTER, EXPERT, ID, MONEY_WORDS, PREFIXES, REPLY, answer_columns, is_long, widened
-from l2d.data.sets.outcomes import ANSWER, LATENCY, OF_AN_EXPERT, OUTCOMES, PROPENSITY, Expert, Outcome, money_columns
-from l2d.data.sets.said import reply_columns
+from l2d.data.sets.outcomes import LATENCY, OF_AN_EXPERT, OUTCOMES, PROPENSITY, Expert, columns_beside, reply_columns
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.text import counted, listed
@@ -27,10 +26,10 @@ IDS = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose nu
 
 @dataclass(frozen=True)
 class Named:
-    """The columns that the user named, by the keys of dataset=table."""
+    """The columns that the user named, by the keys of dataset=table. columns: those with another name, by role."""
 
     experts: list[str] | None
-    outcome: Outcome
+    outcome: Any
     features: list[str] | None
     text: str | None
     image: str | None
@@ -40,8 +39,8 @@ class Named:
     split: str | None
     split_by: str | None
     confounders: list[str] | None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    merge: Sequence[Sequence[str]] = ()
+    columns: Mapping[str, str]
+    merge: Sequence[Sequence[str]]
 
     @classmethod
     def of(cls, columns: Mapping[str, str], merge: Sequence[Sequence[str]], **named: Any) -> Named:
@@ -80,8 +79,8 @@ class Named:
     @property
     def seen(self) -> list[tuple[str, str]]:
         """(key, column) of what a router sees."""
-        texts = [(key, column) for key, column in (("text", self.text), ("image", self.image)) if column is not None]
-        return texts + [("features", name) for name in self.features or []]
+        texts = [("text", self.text), ("image", self.image)]
+        return [(key, name) for key, name in (*texts, *(("features", name) for name in self.features or [])) if name]
 
     @property
     def unseen(self) -> list[tuple[str, str]]:
@@ -105,11 +104,16 @@ def with_roles(sheet: Sheet, named: Named) -> Sheet:
 
 def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
     """The sheet itself, unless it is a log with a row per answer. n/a and the like are empty cells in columns of numbers."""
-    sheet = sheet.without_nothing(_columns_of_numbers(sheet.names, named))
-    if not is_long(sheet.names):
+    names = sheet.names
+    if not is_long(names):
         if named.merge:
             raise ParameterError("merge", "is for a row per answer; here, rename or remove columns", named.merge)
-        return sheet
+        own = [] if named.outcome == "prediction" else named.experts or []
+        beside = {*reply_columns(names, own), *(name for name in names if name.startswith(OF_AN_EXPERT))}
+        beside -= {name for name in beside if name.startswith(("prediction_", "answer_"))}
+        return sheet.without_nothing([name for name in names if name in own or name in beside])
+    numbers = ("correct", "loss", "confidence", *MONEY_WORDS, *PREFIXES)
+    sheet = sheet.without_nothing([name for name in names if name in numbers])
     of_query = [*named.seen, *named.unseen]
     columns = [column for key, column in of_query if key != "split_by"]
     for key, column in of_query:
@@ -119,32 +123,21 @@ def with_a_row_per_query(sheet: Sheet, named: Named) -> Sheet:
     return widened(sheet, named.experts, columns, [named.split_by] if named.split_by else [], named.merge)
 
 
-def _columns_of_numbers(names: list[str], named: Named) -> list[str]:
-    """Outcomes, prices and the like of the experts; a prediction is a word."""
-    if is_long(names):
-        return [name for name in names if name in ("correct", "loss", "confidence", *MONEY_WORDS, *PREFIXES)]
-    own = [] if named.outcome == "prediction" else named.experts or []
-    beside = {*own, *reply_columns(names, own), *(name for name in names if name.startswith(OF_AN_EXPERT))}
-    return [name for name in names if name in own or (name in beside and not name.startswith(("prediction_", ANSWER)))]
-
-
 def categories_of(sheet: Sheet, features: list[str]) -> dict[str, tuple[str, ...]]:
     """{feature: its values}, for columns of words with few values."""
-    values = {name: sorted({*sheet.words(name, gaps=True)} - {""}) for name in features if sheet.is_words(name)}
-    for name in [name for name in values if len(values[name]) > MOST_CATEGORIES]:
-        what = f"{len(values.pop(name)):,} different words; at most {MOST_CATEGORIES} can be a feature (or read it as dataset.text)"
-        sheet.fault(name, what)
-    return {name: tuple(found) for name, found in values.items()}
+    values = {name: tuple(sorted({*sheet.words(name, gaps=True)} - {""})) for name in features if sheet.is_words(name)}
+    for name in (name for name in values if len(values[name]) > MOST_CATEGORIES):
+        few = f"at most {MOST_CATEGORIES} can be a feature (or read it as dataset.text)"
+        sheet.fault(name, f"{len(values[name]):,} different words; {few}")
+    return {name: found for name, found in values.items() if len(found) <= MOST_CATEGORIES}
 
 
 def roles_of(sheet: Sheet, named: Named, experts: list[Expert]) -> dict[str, str]:
     """{column: its role}, for columns that a router must not see."""
     said = reply_columns(sheet.names, [expert.name for expert in experts])
     roles = dict.fromkeys(said, SAID_ROLE) | {expert.column: f"what {expert.name} did" for expert in experts}
-    for key, column in named.unseen:
-        both = {"category": (named.label,), "confounders": (named.label, named.category)}
-        if column in both.get(key, ()):  # both at once is fine
-            continue
+    both = {"category": (named.label,), "confounders": (named.label, named.category)}  # both at once is fine
+    for key, column in ((key, column) for key, column in named.unseen if column not in both.get(key, ())):
         sheet.check_column(key, column)
         if column in roles:
             raise ParameterError(key, f"that column is {roles[column]} already", column)
@@ -158,20 +151,18 @@ def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str], experts: 
         sheet.check_column(key, column)
         if column in roles and not (key == "text" and roles[column] == "the category"):
             raise ParameterError(key, f"that is {roles[column]}, which a router must not see", column)
-    by_name = named.features is not None or named.texts
-    found = named.features or [] if by_name else _free_features(sheet, named, roles, experts)
+    if named.features is not None or named.texts:
+        found = named.features or []
+    else:
+        if not all(name.startswith(f"{named.outcome}_") for name in named.experts or []):
+            raise ParameterError("features", "missing; name them: outcomes of experts not listed would be features")
+        found = free_columns(sheet, roles, [expert.name for expert in experts])
+        if leaks := [name for name in found if name.lower() in GIVES_AWAY]:
+            told = f"the router would see {leaks[0]}; say label={leaks[0]}, or list the features"
+            raise ParameterError("features", told)
     if not found and not named.texts:
         raise ParameterError("features", "no numeric column is left for the router; name some, or text or image")
     return found
-
-
-def _free_features(sheet: Sheet, named: Named, roles: dict[str, str], experts: list[Expert]) -> list[str]:
-    if not all(name.startswith(f"{named.outcome}_") for name in named.experts or []):
-        raise ParameterError("features", "missing; name them: outcomes of experts not listed would be features")
-    free = free_columns(sheet, roles, [expert.name for expert in experts])
-    if leaks := [name for name in free if name.lower() in GIVES_AWAY]:
-        raise ParameterError("features", f"the router would see {leaks[0]}; say label={leaks[0]}, or list the features")
-    return free
 
 
 def free_columns(sheet: Sheet, taken: Collection[str], experts: Sequence[str]) -> list[str]:
@@ -188,20 +179,19 @@ def note_columns(
 ) -> list[str]:
     """Print the use of each column: one that leaks the answer is easily overlooked. Return the columns that are not used but may be
     known before an expert is asked."""
-    inputs, prices = [*features, *named.texts], list(money_columns(sheet, experts).values())
+    inputs, prices = [*features, *named.texts], list(columns_beside(sheet, experts).values())
     beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY)) or roles.get(name) == SAID_ROLE]
     paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))
     rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.made)]
     kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
-    use = f"{counted(len(sheet), 'row')}; experts: {kinds}; the router sees: {listed(inputs, 60)}"
-    answers = [f"{role}: {column}" for role, column in named.columns.items() if role in (EXPERT, *OUTCOMES, "time")]
+    use = [f"{counted(len(sheet), 'row')}; experts: {kinds}; the router sees: {listed(inputs, 60)}"]
+    use += [f"{role}: {column}" for role, column in named.columns.items() if role in (EXPERT, *OUTCOMES, "time")]
     answered = (*beside, *(expert.column for expert in experts))
-    queries = [f"{role}: {sheet.in_file(name)}" for name, role in roles.items() if name not in answered]
-    use += "".join(f"; {told}" for told in (*answers, *queries))
-    use += f"; not used: {listed(rest)}" if rest else ""
-    use += f"; prices: {listed(paid)} (they count with cost=columns)" if paid else ""
-    use += f"; beside the outcomes: {listed(others)}" if others else ""
-    sheet.note(use)
+    use += [f"{role}: {sheet.in_file(name)}" for name, role in roles.items() if name not in answered]
+    use += [f"not used: {listed(rest)}"] if rest else []
+    use += [f"prices: {listed(paid)} (they count with cost=columns)"] if paid else []
+    use += [f"beside the outcomes: {listed(others)}"] if others else []
+    sheet.note("; ".join(use))
     unused = [name for name in rest if not name.lower().startswith(AFTERWARDS)]
     prose = next((name for name in unused if sheet.is_prose(name)), None)
     if prose is not None and not named.texts and named.features is None:

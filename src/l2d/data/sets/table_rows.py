@@ -1,4 +1,4 @@
-"""The rows of a table and what its columns mean, with all faults of its cells. Light: does not import torch."""
+"""The rows of a table and what its columns mean, with all faults of its cells. Light to import."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from l2d.data.agreement import Said
 from l2d.data.arrays import NO_OUTCOME, Seen
 from l2d.data.cells import floats, missing, seconds_of
-from l2d.data.sets.outcomes import Expert, amounts_beside, amounts_of, money_columns
-from l2d.data.sets.said import read_said
+from l2d.data.sets.outcomes import Expert, amounts_beside, amounts_of, columns_beside, read_said
 from l2d.data.sets.table_columns import Named, categories_of, feature_columns, roles_of, with_a_row_per_query
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError
@@ -22,9 +21,8 @@ MOST = 20_000  # rows without an outcome of which prices are learned
 
 @dataclass(frozen=True)
 class TableRows:
-    """A table as it was read. roles: of columns that a router must not see. words: the labels. amounts: the parts of Answers, if
-    there are experts. said: None if the table has no answers. some_left_out: whether rows without an outcome were. priced: those of
-    them that have a price, and their amounts. rows_per_day: None if there are no times."""
+    """A table as it was read. roles: of columns that a router must not see. words: the labels. amounts: the parts of Answers.
+    some_left_out: whether rows without an outcome were. priced: those of them that have a price, and their amounts."""
 
     sheet: Sheet
     experts: list[Expert]
@@ -44,7 +42,7 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     days = _days(sheet, named.split_by or "time")  # before a log loses its times
     sheet = with_a_row_per_query(sheet, named)
     experts = find_experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
-    whole = _with_text(_kept_rows(sheet, named), named.text)
+    whole = _kept_rows(sheet, named)
     asked = _asked_rows(whole, experts, named.experts is not None)
     sheet = whole if asked.all() else whole.take(asked)
     roles = roles_of(sheet, named, experts)
@@ -60,8 +58,7 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
         sheet.numbers(column)
     if named.split_by is not None:
         sheet.times(named.split_by)
-    rate = len(sheet) / days if days else None
-    lacking = not asked.all()
+    rate, lacking = len(sheet) / days if days else None, not asked.all()
     apart = named.split_by is None and named.split is None  # else these rows may be of the test's time
     more = _priced_rows(whole.take(~asked), experts, seen) if lacking and apart else None
     priced = None if more is None else (more, amounts_beside(more, experts))
@@ -77,19 +74,23 @@ def _days(sheet: Sheet, column: str) -> float | None:
 
 
 def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
-    """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
+    """The rows of the categories to keep that a router can read. Duplicate ids are refused: they may be on both sides."""
     if "id" in sheet.columns:
         ids = [str(value) for value in sheet.columns["id"].to_pylist()]
         repeated = ~np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
         sheet.refuse("id", "an id that an earlier row has (rename the column if it is not an id)", repeated)
-    if named.category is None or named.only is None:
-        return sheet
-    sheet.check_column("category", named.category)
-    found = sheet.words(named.category)
-    if unknown := [name for name in named.only if name not in found]:
-        problem = f"no row has {named.category}={unknown[0]}; there are {listed(sorted(set(found)))}"
-        raise ParameterError("only", problem, unknown[0])
-    return sheet.take(np.array([category in named.only for category in found]))
+    if named.category is not None and named.only is not None:
+        sheet.check_column("category", named.category)
+        found = sheet.words(named.category)
+        if unknown := [name for name in named.only if name not in found]:
+            problem = f"no row has {named.category}={unknown[0]}; there are {listed(sorted(set(found)))}"
+            raise ParameterError("only", problem, unknown[0])
+        sheet = sheet.take(np.array([category in named.only for category in found]))
+    empty = missing(sheet.columns[named.text]) if named.text and named.text in sheet.columns else np.zeros(0, bool)
+    if empty.any() and not empty.all():
+        sheet.note(f"left out {counted(int(empty.sum()), 'row')} without a text in {named.text}")
+        return sheet.take(~empty)
+    return sheet
 
 
 def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> np.ndarray:
@@ -107,22 +108,12 @@ def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> np.ndarray
 
 def _priced_rows(sheet: Sheet, experts: list[Expert], seen: Seen) -> Sheet | None:
     """The rows with a price and all inputs, at most MOST of them; None if there are none. sheet: the rows without an outcome."""
-    money = [sheet.columns[column] for column in money_columns(sheet, experts).values()]
-    if not money or seen.image is not None:
-        return None
-    found = ~np.logical_and.reduce([missing(cells) for cells in money])
-    for name in seen.features:
+    money = [missing(sheet.columns[column]) for column in columns_beside(sheet, experts).values()]
+    found = ~np.logical_and.reduce(money or [True]) & (seen.image is None)
+    for name in seen.features if found.any() else ():
         cells = sheet.columns[name]
         found &= ~(missing(cells) if name in seen.categories else np.isnan(floats(cells)))
     if not found.any():
         return None
     sheet.note(f"{int(found.sum()):,} of these rows have a price, which counts for the expected prices")
     return sheet.take(found & (found.cumsum() % -(-found.sum() // MOST) == 0))
-
-
-def _with_text(sheet: Sheet, text: str | None) -> Sheet:
-    """Without the rows that a router cannot read."""
-    if text is None or text not in sheet.columns or not (empty := missing(sheet.columns[text])).any() or empty.all():
-        return sheet
-    sheet.note(f"left out {counted(int(empty.sum()), 'row')} without a text in {text}")
-    return sheet.take(~empty)

@@ -1,5 +1,4 @@
-"""Text as numbers for a router: hashed pieces of words, or cached embeddings of a frozen encoder. Light: torch, transformers
-and scikit-learn are imported when a text is read."""
+"""Text as numbers for a router: hashed pieces of words, or cached embeddings of a frozen encoder. Light to import."""
 
 import base64
 import hashlib
@@ -7,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ HASHES = 256  # of words, and as many of pieces of words; with more, a router ov
 
 
 class Encoder:
-    """Reads text for a router. learns: from the training texts. note: for the user, about the texts embedded last. progress: show a
-    bar."""
+    """Reads text for a router. learns: from the training texts. note: for the user, on the texts embedded last."""
 
     learns: bool = False
     note: str | None = None
@@ -90,40 +89,23 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
     """Words and pairs of words, counted by hash and scaled to length 1 [n, HASHES]; then pieces of words, the same way. Each
     different word is taken apart once, since that is the slow part."""
     from scipy.sparse import csr_matrix
+    from sklearn.preprocessing import normalize
 
-    whole = to_length_one(hasher().transform(map(splitter("word", (1, 2)), texts)).toarray())
+    whole = vectorizer("word", (1, 2)).transform(texts)
     numbers = {"": 0}  # scikit-learn refuses to hash nothing
-    words: list[int] = []
-    ends = [0]
-    for text in texts:
-        words += [numbers.setdefault(word, len(numbers)) for word in text.lower().split()]
-        ends.append(len(words))
+    rows = [[numbers.setdefault(word, len(numbers)) for word in text.lower().split()] for text in texts]
+    words, ends = [*chain.from_iterable(rows)], np.cumsum([0, *map(len, rows)])
     counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
-    pieces = hasher().transform(map(splitter("char_wb", (3, 5)), numbers))
-    return np.concatenate([whole, to_length_one((counts @ pieces).toarray())], axis=1)
+    pieces = counts @ vectorizer("char_wb", (3, 5)).transform(numbers)
+    return np.concatenate([normalize(part, copy=False).toarray() for part in (whole, pieces)], axis=1)
 
 
 @cache
-def splitter(kind: str, lengths: tuple[int, int]) -> Callable[[str], list[str]]:
-    """Takes a text apart into runs of so many words or letters. Kept, like the hasher: both take longer to make than to use."""
+def vectorizer(kind: str, lengths: tuple[int, int]) -> Any:
+    """Counts runs of so many words or letters."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    found: Callable[[str], list[str]] = HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
-    return found
-
-
-@cache
-def hasher() -> Any:
-    from sklearn.feature_extraction import FeatureHasher
-
-    return FeatureHasher(n_features=HASHES, input_type="string", dtype=np.float32)
-
-
-def to_length_one(rows: np.ndarray) -> np.ndarray:
-    """Scale rows in place; rows of zeros stay."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    rows /= np.where(lengths == 0, 1.0, lengths)[:, None]
-    return rows
+    return HashingVectorizer(n_features=HASHES, analyzer=kind, ngram_range=lengths, norm=None, dtype=np.float32)
 
 
 class Embeddings(Encoder):
@@ -179,13 +161,12 @@ class Embeddings(Encoder):
         from torch.nn.utils.rnn import pad_sequence
 
         tokenizer, network = self._loaded
-        rows = []
-        for text, tokens in zip(batch, all_tokens(tokenizer, batch), strict=True):
-            rows.append(torch.tensor(without_middle(tokens, self.max_length, self.start_share), dtype=torch.long))
-            lost[text] = len(tokens) - len(rows[-1])
+        whole = all_tokens(tokenizer, batch)
+        rows = [torch.tensor(without_middle(one, self.max_length, self.start_share), dtype=torch.long) for one in whole]
+        lost |= {text: len(one) - len(row) for text, one, row in zip(batch, whole, rows, strict=True)}
         device = next(network.parameters()).device
-        # Padded on the right: positions are those of the text without padding.
-        words = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id).to(device)
+        # Padded on the right: positions are those of the text without padding. Any token can pad: the mask hides it.
+        words = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id or 0).to(device)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(device)
         states = network(input_ids=words, attention_mask=mask).last_hidden_state.float()
         weights = mask[..., None].float()
@@ -211,18 +192,12 @@ def load_encoder(model: str) -> tuple[Any, Any]:
     checked_config(model)
     tokenizer = load_tokenizer(model)
     with loading("model", model) as transformers:
-        network = from_pretrained(transformers.AutoModel, locate(model), dtype=torch.float32)
-    if tokenizer.pad_token is None:  # GPT-2, for example; any token can pad: the mask hides it
-        if tokenizer.eos_token is None:
-            raise ParameterError("model", "its tokenizer has no token to pad with; choose another encoder", model)
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer, network
+        return tokenizer, from_pretrained(transformers.AutoModel, locate(model), dtype=torch.float32)
 
 
 def all_tokens(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """All tokens of each text, with its special tokens. verbose: else transformers warns of texts that we cut afterwards."""
-    found: list[list[int]] = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-    return found
+    return tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]  # type: ignore[no-any-return]
 
 
 def without_middle(tokens: Sequence[int], most: int, start_share: float) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""transformers models by name: from a folder, from the hub's local cache, or from the hub. Light until one is loaded."""
+"""transformers models by name: from a folder, from the hub's local cache, or from the hub. Light to import."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def locate(model: str) -> str:
 
 
 def identity_of(model: str) -> list[Any]:
-    """The identity of an encoder: the content of its files if it is a folder, else its name; and the version of the pooling."""
+    """The content of a model's files if it is a folder, else its name; and the version of the pooling."""
     where = locate(model)
     return [POOLING, *(contents(Path(where)) if Path(where).is_dir() else [where])]
 
@@ -53,16 +53,14 @@ def contents(folder: Path) -> list[list[str]]:
 
 @cache
 def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
-    """A hash of the whole file: fine-tuned weights may differ only in the middle. Gigabytes take seconds, and every run of a sweep
-    needs the result, so it is cached until the file's size or time changes."""
+    """A hash of the whole file, cached until its size or time changes: gigabytes take seconds."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @contextmanager
 def loading(parameter: str, model: str, *, instead: str | None = None, bars: bool = False) -> Iterator[Any]:
-    """Yields transformers, to load a model. Its errors become one line that names the caller's parameter. instead: what the user
-    can do about it. bars: show progress while weights are loaded."""
+    """Yields transformers. Its errors become one line that names the parameter. instead: what to do. bars: show progress."""
     try:
         import transformers
     except ImportError as error:
@@ -83,13 +81,13 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
     """A tokenizer or a model of transformers, by folder or by name."""
-    return asked_at_last(factory.from_pretrained, where, revision, {} if dtype is None else {"dtype": dtype})
+    return asked_at_last(factory.from_pretrained, where, revision, **({} if dtype is None else {"dtype": dtype}))
 
 
-def asked_at_last(load: Callable[..., Any], where: str, revision: str | None = None, more: Any = ()) -> Any:
+def asked_at_last(load: Callable[..., Any], where: str, revision: str | None = None, **more: Any) -> Any:
     """Ask the hub only for what is not on this machine."""
     # False: never ask on the terminal whether to run code that comes with the model.
-    options: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False, **dict(more)}
+    options: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False, **more}
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
     hub.setLevel(logging.ERROR)  # it reports every retry; we report the last failure once
@@ -118,7 +116,7 @@ def load_tokenizer(model: str) -> Any:
 
 
 def checked_config(model: str, needed: bool = True) -> dict[str, Any]:
-    """The content of config.json. Refuses models other than readers of text that open no files but their own."""
+    """The content of config.json; other models than known readers of text are refused."""
     where = locate(model)
     check_folder(model, where)
     with loading("model", model) as transformers:
@@ -141,8 +139,7 @@ def is_kept(name: str, file: str, **options: str | None) -> bool:
 
 
 def unreachable(name: str, file: str, **options: str | None) -> str | None:
-    """The reason why the hub cannot be reached; None if it answers at all. options: revision, repo_type. Its own client would
-    retry for most of a minute, and that cannot be switched off."""
+    """The reason why the hub cannot be reached; None if it answers. Its own client would retry for most of a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Text as tokens, for a router that fine-tunes an encoder. Light: transformers is imported when a text is read."""
+"""Text as tokens, for a router that fine-tunes an encoder. Light to import."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TEXTS_AT_A_TIME = 1000
 
 
 class Tokens(Encoder):
-    """int32 [n, max_length]: the tokens of each text, then PADDING. model: whose tokenizer to use: minilm, an encoder's name on
-    the hub, or a folder. start_share: what a text with more than max_length tokens keeps, see `without_middle`."""
+    """int32 [n, max_length]: the tokens of each text, then PADDING. model: minilm, an encoder's name on the hub, or a folder.
+    start_share: see `without_middle`."""
 
     def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare) -> None:
         self.model, self.max_length, self.start_share = model, max_length, start_share

@@ -1,10 +1,10 @@
-"""Models of transformers that a config may name, also one that came from somebody else: readers of text that open no file but their
-own. Others do: timm_wrapper unpickles model_args.checkpoint_path, BertJapaneseTokenizer loads libraries."""
+"""Models of transformers that a config may name: readers of text that open no file but their own. Others do: timm_wrapper unpickles
+model_args.checkpoint_path, BertJapaneseTokenizer loads libraries."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,7 @@ def check_folder(model: str, where: str) -> None:
     for file in Path(where).iterdir() if Path(where).is_dir() else ():
         large = file.name in ("config.json", "tokenizer_config.json") and file.stat().st_size > LARGEST
         if large or file.name == "adapter_config.json" or not (file.is_file() or file.is_dir()):
-            kinds = (
-                f"not a regular file, an adapter (merge it with its model), or a config of more than {LARGEST:,} bytes"
-            )
+            kinds = f"no regular file, an adapter (merge it with its model), or a config of more than {LARGEST:,} bytes"
             raise ParameterError("model", f"{file.name}: {kinds}", model)
 
 
@@ -43,33 +41,20 @@ def check_config(model: str, config: Mapping[str, Any]) -> None:
     if not (isinstance(kind, str) and MODEL_TYPES.fullmatch(kind)):
         known = "not a text encoder that l2d knows; choose one such as BERT, MiniLM or DeBERTa"
         raise ParameterError("model", f"{known} (its type: {str(kind)[:40]})", model)
-    for key, value in config.items():
-        if key not in NOT_USED and (problem := problem_of(key, value)):
-            raise ParameterError("model", f"{key} in its config.json {problem}", model)
-
-
-def problem_of(key: str, value: Any) -> str:
-    if key == "quantization_config" and value is not None:
-        return "is not supported"
-    for place, part in leaves(key, value):
-        if isinstance(part, str) and ("/" in part or "\\" in part):
-            return "names a file or another model"
-        if isinstance(part, int) and COUNTED.search(place) and part > MOST_LAYERS:
-            return f"is more than {MOST_LAYERS:,}"
-    return ""
-
-
-def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The numbers and words in a value of JSON, each with its key."""
-    waiting = [(key, value)]
-    while waiting:
-        place, part = waiting.pop()
+    waiting = [(key, key, value) for key, value in config.items() if key not in NOT_USED]
+    while waiting:  # key: in the file; place: of a value in it
+        key, place, part = waiting.pop()
+        problem = "is not supported" if place == "quantization_config" and part is not None else ""
         if isinstance(part, dict):
-            waiting += [(str(name), one) for name, one in part.items()]
+            waiting += [(key, str(name), one) for name, one in part.items()]
         elif isinstance(part, list):
-            waiting += [(place, one) for one in part]
-        else:
-            yield place, part
+            waiting += [(key, place, one) for one in part]
+        elif isinstance(part, str) and ("/" in part or "\\" in part):
+            problem = "names a file or another model"
+        elif isinstance(part, int) and COUNTED.search(place) and part > MOST_LAYERS:
+            problem = f"is more than {MOST_LAYERS:,}"
+        if problem:
+            raise ParameterError("model", f"{key} in its config.json {problem}", model)
 
 
 def check_tokenizer(model: str, config: Mapping[str, Any], kind: Any) -> None:

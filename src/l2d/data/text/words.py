@@ -1,4 +1,4 @@
-"""Text as numbers, learned from the training texts without any download. Light: scikit-learn is imported when a text is read."""
+"""Text as numbers, learned from the training texts without any download. Light to import."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,8 +14,8 @@ COLUMNS = 64  # at most
 
 
 class Words(Encoder):
-    """The weights of words and pairs of words (hashed counts, TF-IDF), in the COLUMNS directions in which the training texts
-    differ most (SVD). Hashed, so that a word of a new text is known by its number alone."""
+    """The weights of words and pairs of words (hashed counts, TF-IDF), in the directions in which the training texts differ most
+    (SVD)."""
 
     learns = True
 
@@ -52,25 +52,18 @@ class Words(Encoder):
 
 def counted_words(texts: Sequence[str]) -> Any:
     """A sparse matrix of how often each number of a word or a pair occurs in each text."""
-    if len(texts) <= CHUNK:
-        return word_counter().transform(texts)
     from scipy.sparse import vstack
 
-    return vstack(list(in_chunks(word_counter().transform, texts)))
+    count = word_counter().transform
+    return count(texts) if len(texts) <= CHUNK else vstack([*in_chunks(count, texts)])
 
 
 @cache
 def word_counter() -> Any:
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    return HashingVectorizer(
-        n_features=NUMBERS,
-        alternate_sign=False,
-        norm=None,
-        ngram_range=(1, 2),
-        token_pattern=r"(?u)\b\w+\b",
-        dtype=np.float32,
-    )
+    options: Any = {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b", "dtype": np.float32}
+    return HashingVectorizer(n_features=NUMBERS, alternate_sign=False, norm=None, **options)
 
 
 def weighed(counts: Any, rarity: np.ndarray) -> Any:
@@ -78,7 +71,5 @@ def weighed(counts: Any, rarity: np.ndarray) -> Any:
     from sklearn.preprocessing import normalize
 
     found = counts.copy()
-    np.log(found.data, out=found.data)
-    found.data += 1
-    found.data *= rarity[found.indices]
+    found.data = (np.log(found.data) + 1) * rarity[found.indices]
     return normalize(found, copy=False)

@@ -14,7 +14,7 @@ from l2d.core.out_of_memory import free_memory
 from l2d.data.arrays import Answers, Panel
 from l2d.data.sheet import write_sheet
 from l2d.experts.cache import Cache
-from l2d.experts.llm.models import SCORING, LanguageModels, ModelName, load_language_model
+from l2d.experts.llm.models import SCORING, ModelName, load_language_model
 from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import on_gpu
@@ -29,17 +29,16 @@ class LanguageModelPanel(Panel):
     new: tuple[bool, ...] = ()
 
 
-def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelPanel:
-    """The answers of all models to the questions of both splits."""
+def ask_panel(experts: Any, request: ExpertRequest) -> LanguageModelPanel:
+    """The answers of all models to the questions of both splits. experts: an LLMExperts."""
     arrays = request.arrays
     train, test = check_questions(request, experts.letters)
     prompts, right = [*train, *test], (arrays.train_labels, arrays.test_labels)
     asked, caches, new = zip(*(ask_model(experts, model, prompts, request) for model in experts.models), strict=True)
     outcomes = dict(zip(experts.names, asked, strict=True))
     if experts.table is not None:
-        told: dict[str, Sequence[str]] = {}
-        if arrays.train_categories is not None and arrays.categories is not None:
-            told["subject"] = [*arrays.train_categories, *arrays.categories]
+        subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())]
+        told = {"subject": subjects} if subjects else {}
         told["split"] = ["train"] * len(train) + ["test"] * len(test)
         columns = outcome_columns(prompts, torch.cat(right).numpy(), experts.letters, outcomes, told)
         write_sheet(Path(experts.table).expanduser(), columns)
@@ -64,7 +63,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
 
 
 def ask_model(
-    experts: LanguageModels, model: ModelName, prompts: list[str], request: ExpertRequest
+    experts: Any, model: ModelName, prompts: list[str], request: ExpertRequest
 ) -> tuple[LetterOutcomes, Cache, bool]:
     """The outcomes of one model, from the cache or by asking it; the cache, and whether it was asked."""
     gpu = on_gpu(request.compute.accelerator)
@@ -79,7 +78,7 @@ def ask_model(
 
 
 def run_model(
-    experts: LanguageModels, model: ModelName, dtype: str, prompts: list[str], compute: ComputeOptions, parts: Path
+    experts: Any, model: ModelName, dtype: str, prompts: list[str], compute: ComputeOptions, parts: Path
 ) -> dict[str, np.ndarray]:
     """Load a model, ask it, and free it: the next model, or the router, needs the memory."""
     device = torch.device("cuda" if on_gpu(compute.accelerator) else "cpu")

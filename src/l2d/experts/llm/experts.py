@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from l2d.experts.llm.models import SCORING, LanguageModels, parse_model_name
+from l2d.experts.llm.models import SCORING, parse_model_name
 from l2d.experts.request import Experts
 from l2d.utils.errors import ParameterError
 
@@ -32,15 +32,15 @@ class LLMExperts(Experts):
         batch_size: Count,
         table: str | None,
     ) -> None:
-        names, words = self.expert_names(None, models=models), [str(letter) for letter in letters]
-        if len({*words}) < len(words):
-            raise ParameterError("letters", "must all be different", words)
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        self.seed, self.chat, self.dtype, self.batch_size, self.table = seed, chat, dtype, batch_size, table
+        self.models, self.letters = [parse_model_name(model) for model in models], [str(letter) for letter in letters]
+        self.names = tuple(model.short for model in self.models)
+        if len({*self.letters}) < len(letters):
+            raise ParameterError("letters", "must all be different", self.letters)
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ParameterError("models", f"more than one is called {', '.join(twice)}; rename a folder")
         if table is not None and Path(table).suffix.lower() not in (".csv", ".parquet"):
             raise ParameterError("table", "must end in .csv or .parquet", table)
-        parsed = tuple(parse_model_name(model) for model in models)
-        self.seed, self.asked = seed, LanguageModels(parsed, words, chat, dtype, batch_size, table)
 
     @staticmethod
     def expert_names(coverage: Sequence[float] | None, *, models: Sequence[str], **_: object) -> tuple[str, ...]:  # noqa: ARG004
@@ -48,9 +48,9 @@ class LLMExperts(Experts):
 
     def identity(self) -> str:
         """Changes when a folder holds other weights than before, so that answers may differ. Nothing is loaded."""
-        return json.dumps([SCORING, *(model.identity() for model in self.asked.models)])
+        return json.dumps([SCORING, *(model.identity() for model in self.models)])
 
     def panel(self, request: ExpertRequest) -> LanguageModelPanel:
         from l2d.experts.llm.asking import ask_panel
 
-        return ask_panel(self.asked, request)
+        return ask_panel(self, request)

@@ -1,4 +1,4 @@
-"""Causal language models by name: from a folder, from the hub's local cache, or from the hub. Imports torch only to load one."""
+"""Causal language models by name: from a folder, from the hub's local cache, or from the hub. Light to import."""
 
 from __future__ import annotations
 
@@ -42,22 +42,6 @@ class ModelName:
         if self.folder is None:
             return {"model": self.source, "revision": self.revision}
         return {"model": model_fingerprint(self.folder)}
-
-
-@dataclass(frozen=True)
-class LanguageModels:
-    """Models to ask, and how: see LLMExperts."""
-
-    models: tuple[ModelName, ...]
-    letters: list[str]
-    chat: bool
-    dtype: str
-    batch_size: int
-    table: str | None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(model.short for model in self.models)
 
 
 def parse_model_name(text: str) -> ModelName:

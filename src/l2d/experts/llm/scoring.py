@@ -13,7 +13,8 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,34 +67,36 @@ def score_letters(
     chat: bool = False,
     parts: Path | None = None,
 ) -> LetterOutcomes:
-    """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its device.
-    chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same call
-    resumes from there, with the same result. A batch that does not fit into memory is halved, and so are those after it."""
+    """One row per prompt, which contains its choices ("A. … B. …"). chat: use the tokenizer's chat template if it has one. parts: a
+    folder for finished questions, from which the same call resumes. A batch that does not fit into memory is halved, and so are
+    those after it."""
     if blank := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
         raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
-    lengths = prompt_lengths(model, tokenizer, prompts, letters, chat=chat)
+    lengths: list[int] = []
+    # The tokens are made again later: those of 100,000 questions would take gigabytes.
+    for start in range(0, len(prompts), CHUNK):
+        questions = encode_questions(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
+        check_lengths(model, questions)
+        lengths += [len(question.prefix) for question in questions]
     # The longest first: little padding, and a lack of memory shows at once.
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
-    pieces = [order[start : start + PART] for start in range(0, len(order), PART)]
-    scorer = LetterScorer(model, batch_size)
-    done: list[LetterOutcomes] = []
+    scorer, done, title = LetterScorer(model, batch_size), list[dict[str, np.ndarray]](), Path(model_label(model)).name
     # disable=None: a bar only on a terminal
-    title = Path(model_label(model)).name
     with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
-        for number, rows in enumerate(pieces):
+        for number, start in enumerate(range(0, len(order), PART)):
+            rows = order[start : start + PART]
             file = None if parts is None else parts / f"{number:05d}.npz"
             found = None if file is None else read_part(file, rows)
             if found is None:
-                outcomes = scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
+                found = vars(scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat)))
+                found = {**found, "batch_size": np.array(scorer.batch_size)}
                 if file is not None:
-                    write_part(file, rows, {**vars(outcomes), "batch_size": np.array(scorer.batch_size)})
-            else:
-                scorer.batch_size = min(scorer.batch_size, int(found.pop("batch_size")))
-                outcomes = LetterOutcomes(**found)
-            done.append(outcomes)
+                    write_part(file, rows, found)
+            scorer.batch_size = min(scorer.batch_size, int(found["batch_size"]))
+            done.append(found)
             bar.update(len(rows))
-    place = np.argsort(np.array(order))
-    return LetterOutcomes(**{name: np.concatenate([vars(one)[name] for one in done])[place] for name in vars(done[0])})
+    place, names = np.argsort(np.array(order)), [field.name for field in fields(LetterOutcomes)]
+    return LetterOutcomes(**{name: np.concatenate([one[name] for one in done])[place] for name in names})
 
 
 def read_part(file: Path, rows: Sequence[int]) -> dict[str, np.ndarray] | None:
@@ -112,18 +115,6 @@ def read_part(file: Path, rows: Sequence[int]) -> dict[str, np.ndarray] | None:
 def write_part(file: Path, rows: Sequence[int], arrays: Mapping[str, np.ndarray]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, lambda path: np.savez(path, rows=np.array(rows), **arrays))  # type: ignore[arg-type]
-
-
-def prompt_lengths(
-    model: Any, tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool
-) -> list[int]:
-    """Tokens per prompt. The tokens themselves are made again later: those of 100,000 questions would take gigabytes."""
-    lengths: list[int] = []
-    for start in range(0, len(prompts), CHUNK):
-        questions = encode_questions(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
-        check_lengths(model, questions)
-        lengths += [len(question.prefix) for question in questions]
-    return lengths
 
 
 def encode_questions(
@@ -175,9 +166,8 @@ def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> Tokenize
     """Split off the tokens that all sequences begin with. At least one token is left for every letter."""
     if len(set(map(tuple, sequences))) < len(sequences):
         raise ParameterError("letters", "the tokenizer encodes two of them identically; choose others", list(letters))
-    shared = 0
-    while shared < min(map(len, sequences)) - 1 and len({sequence[shared] for sequence in sequences}) == 1:
-        shared += 1
+    equal = takewhile(lambda tokens: len({*tokens}) == 1, zip(*sequences, strict=False))
+    shared = min(len([*equal]), min(map(len, sequences)) - 1)
     if not shared:
         raise ParameterError("letters", "the model's tokenizer puts no token before the letter", list(letters))
     return TokenizedQuestion(sequences[0][:shared], [sequence[shared:] for sequence in sequences])
@@ -209,7 +199,13 @@ class LetterScorer:
                 if not is_out_of_memory(error):
                     raise
             if found is None:  # after the handler: the error references the tensors that used up the memory
-                self._shrink(batch)
+                free_memory()
+                told = f"{model_label(self.model)}: out of memory with {counted(len(batch), 'question')} at a time"
+                if len(batch) == 1:
+                    instead = "use a larger device, or import existing outcomes (l2d import --help)"
+                    raise L2DError(f"{told}; {instead}")
+                self.batch_size = len(batch) // 2
+                tqdm.write(f"{told}; continuing with {self.batch_size}", file=sys.stderr)
                 continue
             scores.append(found)
             seconds += [(time.perf_counter() - begun) / len(batch)] * len(batch)
@@ -219,14 +215,6 @@ class LetterScorer:
         tokens = np.array([len(question.prefix) for question in questions], dtype=np.int64)
         answers = probabilities.numpy().argmax(axis=1)
         return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
-
-    def _shrink(self, batch: Sequence[TokenizedQuestion]) -> None:
-        free_memory()
-        told = f"{model_label(self.model)}: out of memory with {counted(len(batch), 'question')} at a time"
-        if len(batch) == 1:
-            raise L2DError(f"{told}; use a larger device, or import existing outcomes (l2d import --help)")
-        self.batch_size = len(batch) // 2
-        tqdm.write(f"{told}; continuing with {self.batch_size}", file=sys.stderr)
 
 
 def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tensor:
