@@ -57,6 +57,11 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pyte
         ([run.path, "--capacity", "{a: 0/hour}"], "--capacity.a=0/hour"),
         ([run.path, "--capacity", "{a: 9/year}"], "--capacity.a=9/year"),
         ([run.path, "--capacity", "often"], "--capacity=often"),
+        ([run.path, "--candidate", "none"], "none"),
+        ([run.path, "--candidate", run.path, "--candidate", run.path], "--candidate="),
+        ([run.path, "--candidate", run.path], "--candidate="),
+        ([run.path, "--candidate", run.path, "--share", 1], "--share=1.0"),
+        ([run.path, "--promote", "later"], "--promote"),
         ([run.path, "--upstreams", "none.yaml"], "none.yaml"),
         ([run.path, "--upstreams", "upstreams.yaml"], "upstreams.yaml"),
         ([run.path, "--log", "no/log.sqlite"], "no/log.sqlite"),
@@ -93,6 +98,8 @@ def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.Captu
 def test_without_the_extra(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert refused(main, run.path).endswith("pip install 'l2d[serve]'")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    assert refused(main, run.path, "--otel").endswith("pip install 'l2d[otel]'")
 
 
 def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from l2d.logs.databases import connect
 
-TABLES = "calls, steps, outcomes, decisions, runs, swaps, l2d_version, asks"
+TABLES = "calls, steps, trials, outcomes, decisions, runs, swaps, l2d_version, asks"
 
 
 def find_programs() -> Path | None:

@@ -257,7 +257,7 @@ def test_one_choice_ends_with_its_answer(trained: Router, log: Path, plan: Any, 
 
 def test_a_log_of_an_earlier_version_and_postgresql(router: Router, log: Path) -> None:
     database = open_database(log)
-    for table in ("calls", "steps", "asks"):
+    for table in ("calls", "steps", "asks", "trials"):
         database.execute(f"DROP TABLE {table}")
     database.set_version(3)
     database.close()

@@ -65,9 +65,16 @@ def make_serve_parser() -> argparse.ArgumentParser:
     steps.add_argument("--shadow", metavar="EXPERT", help=shadow)
     far = "if more than this share of the last inputs is far from the training rows, the guard's expert answers"
     steps.add_argument("--drift-limit", metavar="SHARE", type=float, help=far)
+    beside = "a second run, which decides --share of the queries; the log tells which of the two costs less"
+    steps.add_argument("--candidate", metavar="RUN", type=Path, action="append", help=beside)
+    steps.add_argument("--share", type=float, default=0.1, help="of the queries, for the candidate (default: 0.1)")
+    takes_over = "auto: the better of the two serves alone as soon as that is sure (default: never)"
+    steps.add_argument("--promote", choices=("auto", "never"), default="never", help=takes_over)
     add_decision_flags(parser)
     known = "a name of this server, in the header Host; without an API token, only its address and localhost are known"
     parser.add_argument("--name", metavar="HOST", action="append", default=[], help=known)
+    traced = "traces and metrics for OpenTelemetry; the standard variables OTEL_... say where they go"
+    parser.add_argument("--otel", action="store_true", help=traced)
     limits = parser.add_argument_group("limits")
     paid = "most money for the calls of a query, in the unit of the prices in training (method=plan)"
     limits.add_argument("--cap", metavar="PRICE", type=float, help=paid)
@@ -120,6 +127,7 @@ def make_service(
     from l2d.logs.outcome_log import OutcomeLog
     from l2d.server.served import ServeSettings, check_settings
     from l2d.server.service import RouterService
+    from l2d.server.trial import Trial, check_candidate
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
@@ -137,7 +145,14 @@ def make_service(
             prices = dict(zip(run.router.experts, prices, strict=True))
         return served_run(argparse.Namespace(**{**vars(options), "run": folder, "prices": prices}))
 
-    return RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)
+    candidate = None if options.candidate is None else load(options.candidate[0])
+    with given_as_flags():
+        if candidate is not None:
+            check_candidate(settings, run, candidate, options.share)
+    service = RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)
+    if candidate is not None:
+        service.trial = Trial(run, candidate, options.share, settings, options.promote == "auto")
+    return service
 
 
 def swaps_in_log(options: argparse.Namespace) -> int:
@@ -156,7 +171,14 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     check_numbers_given(options)
     from l2d.runs.folder import RunFolder
 
-    RunFolder(options.run.expanduser()).config()  # before anything slow is imported
+    candidates = options.candidate or []
+    if len(candidates) > 1:
+        raise ParameterError("--candidate", "one at a time; give the other one later", candidates[1])
+    if options.otel:
+        with from_extra("otel", "--otel"):
+            import opentelemetry.exporter.otlp.proto.http  # noqa: F401
+    for run in (options.run, *candidates):
+        RunFolder(run.expanduser()).config()  # before anything slow is imported
     return options
 
 
@@ -167,7 +189,12 @@ def make_app_of(options: argparse.Namespace, swaps: int | None = None, tokens: T
     from l2d.server.app import make_app
 
     torch.set_num_threads(options.threads)
-    return make_app(make_service(options, swaps, tokens))
+    service = make_service(options, swaps, tokens)
+    if not options.otel:
+        return make_app(service)
+    from l2d.server.telemetry import Telemetry
+
+    return make_app(service, Telemetry())
 
 
 def make_worker_app() -> Any:
@@ -222,7 +249,8 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     router, last = service.current.router, service.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
     said = f"l2d serves {options.run} on http://{host}:{port}; log: {without_password(options.log)}{open_to_all}"
-    notes = [about for about in (router.guard_note, router.operating_point, other) if about is not None]
+    beside = None if service.trial is None else service.trial.note
+    notes = [about for about in (router.guard_note, router.operating_point, other, beside) if about is not None]
     print(*notes, said, sep="\n", file=sys.stderr, flush=True)
 
 

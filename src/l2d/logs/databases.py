@@ -5,11 +5,12 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from l2d.logs.refusals import LogUnavailable
 from l2d.utils.errors import L2DError
 from l2d.utils.extras import from_extra
 
@@ -238,3 +239,18 @@ def connect(address: Path | str, new: bool = True) -> Database:
         for password in passwords_in(str(address)):
             said = said.replace(password, "…")
         raise L2DError(f"{without_password(str(address))}: cannot be used as a log ({said})") from None
+
+
+@contextmanager
+def reading(address: Path | str) -> Iterator[Database]:
+    """A connection of its own, so that others go on writing. Raises LogUnavailable."""
+    try:
+        database = connect(address, new=False)
+    except L2DError as error:
+        raise LogUnavailable(str(error)) from error
+    try:
+        yield database
+    except database.errors as error:
+        raise LogUnavailable(str(error)) from error
+    finally:
+        database.close()

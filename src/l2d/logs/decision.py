@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from l2d.logs.trials import Compared
+
 
 @dataclass(frozen=True)
 class Decision:
     """run: the run that decided. expert: who gets the query. router_choice: whom the router prefers, None if it was not asked.
-    decided_by: router, explore, shadow, drift, capacity (limits changed the choice), unreadable (the query has no text),
-    session or client. propensity: the chance with
-    which the policy chose the expert, None if no policy did. price: of the expert, as the run knows it. session: a digest. text or
-    features (float32, as bytes): the input, if it is kept.
+    decided_by: router, candidate, explore, shadow, drift, capacity (limits changed the choice), unreadable (the query has no text),
+    session or client. propensity: the chance with which the policy chose the expert, None if no policy did. price: of the expert,
+    as the run knows it. session: a digest. text or features (float32, as bytes): the input, if it is kept. compared: with a
+    candidate, in a table of its own.
 
     Not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert. planned: the
     propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends. course: the
@@ -38,6 +40,7 @@ class Decision:
     planned: bool = False
     state: str | None = None
     course: Any = None
+    compared: Compared | None = None
 
     def row(self, now: float) -> tuple[Any, ...]:
         propensity = None if self.planned else self.propensity

@@ -6,10 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from l2d.logs.databases import Database, connect
+from l2d.logs.databases import Database, reading
 from l2d.logs.decision import id_at
-from l2d.logs.refusals import LogUnavailable
-from l2d.utils.errors import L2DError
 from l2d.utils.text import six_digits
 
 SECONDS, STEPS = 300, 12
@@ -37,16 +35,8 @@ class CountedDecisions(NamedTuple):
 
 def read_last_hour(address: Path | str, now: float, experts: Sequence[str]) -> dict[str, Any]:
     """Read it by a connection of its own. Raises LogUnavailable."""
-    try:
-        database = connect(address, new=False)
-    except L2DError as error:
-        raise LogUnavailable(str(error)) from error
-    try:
+    with reading(address) as database:
         return count_last_hour(database, now, experts)
-    except database.errors as error:
-        raise LogUnavailable(str(error)) from error
-    finally:
-        database.close()
 
 
 def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> dict[str, Any]:

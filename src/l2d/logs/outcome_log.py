@@ -40,11 +40,17 @@ CREATE TABLE calls (
     "ALTER TABLE calls ADD COLUMN correct REAL;\nALTER TABLE calls ADD COLUMN loss REAL",
     """
 CREATE TABLE asks (expert TEXT NOT NULL, place INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (expert, place)) WITHOUT ROWID""",
+    """
+CREATE TABLE trials (
+    decision_id TEXT PRIMARY KEY REFERENCES decisions (id), candidate TEXT NOT NULL, choice TEXT NOT NULL, bound REAL NOT NULL,
+    base REAL NOT NULL, weight REAL NOT NULL
+) WITHOUT ROWID""",
 )
 MOST = 512  # operations in one commit
 MOST_WAITING = 20_000  # operations; more are refused, as behind a database that hangs
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
+COMPARED = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?)"
 OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
 RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
 SWAP = "INSERT INTO swaps (run, time) VALUES (?, ?)"
@@ -276,6 +282,8 @@ def write_nothing(database: Database) -> None:
 def add_decisions(database: Database, decisions: Sequence[Decision]) -> None:
     now = time.time()
     database.execute_many(INSERT, [one.row(now) for one in decisions])
+    if compared := [(one.id, *one.compared) for one in decisions if one.compared is not None]:
+        database.execute_many(COMPARED, compared)
     if waiting := [(one.id, one.state) for one in decisions if one.state is not None]:
         database.execute_many("INSERT INTO steps VALUES (?, ?)", waiting)
         database.execute("DELETE FROM steps WHERE decision_id < ?", (id_at(now - KEPT),))

@@ -1,11 +1,13 @@
 """The endpoints."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Header, Request, Response
@@ -28,21 +30,26 @@ from l2d.server.streams import json_object
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.version import own_version
 
+if TYPE_CHECKING:  # of the extra `otel`
+    from l2d.server.telemetry import Telemetry
+
 MESSAGES: TypeAdapter[list[dict[str, Any]]] = TypeAdapter(Messages)
 
 
-def make_app(service: RouterService) -> Boundary:
+def make_app(service: RouterService, telemetry: "Telemetry | None" = None) -> Boundary:
     gateway = Gateway(service)
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         async with service.running(), gateway.running():
             yield
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.close)
 
     app = FastAPI(title="l2d", version=own_version(), docs_url=None, redoc_url=None, lifespan=running)
     add_answers_to_mistakes(app, service)
     add_decisions(app, service)
-    add_gateway(app, service, gateway)
+    add_gateway(app, service, gateway, telemetry)
     add_operation(app, service)
     add_page(app, service)
     paths = {route.path for route in app.routes if hasattr(route, "path")}
@@ -67,7 +74,10 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
 
     @app.get("/v1/experts")
     async def experts() -> JSONResponse:
-        return JSONResponse(about_run(service.current, service.settings, service.drift.beyond, await service.left()))
+        about = about_run(service.current, service.settings, service.drift.beyond, await service.left())
+        if (trial := service.trial) is not None:
+            about |= {"candidate": trial.about, "policy": [*about["policy"], trial.note]}
+        return JSONResponse(about)
 
 
 def reported(body: OutcomeBody) -> ReportedOutcome:
@@ -79,7 +89,7 @@ def reported(body: OutcomeBody) -> ReportedOutcome:
     return ReportedOutcome(body.decision_id, correct, body.cost, body.price, body.latency, body.expert)
 
 
-def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
+def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway, telemetry: "Telemetry | None") -> None:
     @app.get("/v1/models")
     async def models() -> JSONResponse:
         return JSONResponse({"object": "list", "data": [about_model(name) for name in service.model_names()]})
@@ -97,7 +107,7 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         x_l2d_reroute: Annotated[bool, Header()] = False,
         x_l2d_features: Annotated[str, Header(max_length=65_536)] = "{}",
     ) -> Response:
-        chat = read_chat(await request.body())
+        began, chat = time.time_ns(), read_chat(await request.body())
         session = session_digest(x_l2d_session)
         wishes = Wishes(session, session is not None and not x_l2d_reroute, alone=not comparable(chat.body))
         model = chat.body["model"]
@@ -111,7 +121,8 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         else:
             raise no_such_model(model, service)
         way = Exchange(gateway, decision, chat)
-        answer = await unless_left(request.receive, way.answer())
+        work = way.answer() if telemetry is None else telemetry.answer(way, request.headers, began)
+        answer = await unless_left(request.receive, work)
         headers = {**answer.headers, **decision_headers(decision, way.expert, way.failed, way.asked)}
         if isinstance(answer.content, bytes):
             return Response(answer.content, answer.status, headers, answer.content_type)

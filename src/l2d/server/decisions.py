@@ -140,10 +140,14 @@ def draw_expert(
     preferred: str, by: str, experts: Sequence[str], explore: float, rng: random.Random
 ) -> tuple[str, str, float]:
     """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
-    and the propensity. π(k) = explore/p + (1 − explore)·1[k is preferred]"""
+    and the propensity."""
     expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
-    share = explore / len(experts)
-    return expert, drawn_by, share + (1 - explore if expert == preferred else 0.0)
+    return expert, drawn_by, propensity(expert, preferred, experts, explore)
+
+
+def propensity(expert: str, preferred: str, experts: Sequence[str], explore: float) -> float:
+    """π(k) = explore/p + (1 − explore)·1[k is preferred]"""
+    return explore / len(experts) + (1 - explore if expert == preferred else 0.0)
 
 
 class DriftMonitor:

@@ -53,7 +53,7 @@ class Gateway:
 @dataclass
 class Exchange:
     """A chat request on its way to an answer. expert: who gives it. failed: why others did not. held: the answers so far; asked:
-    the prices of the calls, both if the router may ask several experts."""
+    the prices of the calls, both if the router may ask several experts. usage, cut: of a stream at its end, why it was cut."""
 
     gateway: Gateway
     decision: Decision
@@ -63,6 +63,8 @@ class Exchange:
     held: dict[str, ChatAnswer] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
     waits: list[str | None] = field(default_factory=list)
+    usage: Mapping[str, Any] | None = None
+    cut: str | None = None
 
     def __post_init__(self) -> None:
         self.service, self.began = self.gateway.service, time.perf_counter()
@@ -158,10 +160,12 @@ class Exchange:
             async for part in checked(content, read, self.began):
                 yield part
         except UpstreamFailed as failure:
+            self.cut = str(failure)
             self.service.count_error("cut stream")
             yield broken_event(f"{self.expert}: the answer was cut ({failure})")
         finally:
             found.close()  # also if the client has gone
+            self.usage = read.usage
             self.finish(read.usage)
 
     def finish(self, usage: Mapping[str, Any] | None, status: int = OK) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from l2d.core.sequential import Difference
+
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder in which prometheus_client adds up the counts of several processes
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -34,7 +36,13 @@ class ServerMetrics:
         own_gauge = partial(Gauge, registry=here, multiprocess_mode="liveall")  # every process has its own value
         self.far = own_gauge("l2d_far_share", "share of the last inputs that are far from the training rows")
         self.far.set(math.nan)  # not known yet
+        about = "mean cost of the candidate less that of the run, and its 95 % interval"
+        self.difference = own_gauge("l2d_candidate_difference", about, ["part"])
         self.run = own_gauge("l2d_run", "1 for the run that decides", ["run"])
+
+    def compare(self, found: Difference | None) -> None:
+        for part in ("mean", "low", "high") if found is not None else ():
+            self.difference.labels(part).set(getattr(found, part))
 
     def show(self) -> bytes:
         """The metrics of all processes, if several serve."""

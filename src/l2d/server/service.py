@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from l2d.logs.decision import Call, Decision, new_decision_id
 from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import Draft, OutcomeLog, ReportedOutcome
 from l2d.logs.refusals import LogUnavailable
+from l2d.logs.trials import Compared
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
@@ -35,6 +37,7 @@ from l2d.server.served import (
     check_successor,
     prices_of,
 )
+from l2d.server.trial import CANDIDATE, Trial
 from l2d.utils.errors import L2DError, unknown
 
 LOG_SECONDS = 10.0  # for what is read and written of the log; a database may hang
@@ -42,6 +45,8 @@ FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 ROUTED = "l2d"  # the model that means: choose
 
 T = TypeVar("T")
+# Who gets a query, who decided that, the propensity, and the comparison with a candidate.
+Drawn = tuple[str, str, float | None, Compared | None]
 logger = logging.getLogger("l2d.serve")
 
 
@@ -83,7 +88,10 @@ def away(router: Router, available: Sequence[str] | None) -> frozenset[str]:
 
 class RouterService:
     """load: reads a run's folder, with the options of the first run. swaps: the number of reloads in the log when the first worker
-    started; the service follows later ones. None: follow reloads from now on. reloaded: the run of the last reload in the log."""
+    started; the service follows later ones. None: follow reloads from now on. reloaded: the run of the last reload in the log.
+    trial: of a candidate beside the run; it ends when another run serves."""
+
+    trial: Trial | None = None
 
     def __init__(
         self,
@@ -112,6 +120,7 @@ class RouterService:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         await self.try_to_follow()  # a worker that replaces another one begins with the run that the others serve
+        await self.judge()
         following = asyncio.create_task(self.keep_following())
         try:
             yield
@@ -163,55 +172,80 @@ class RouterService:
     ) -> list[Decision]:
         """Return decisions that are on disk."""
         queries = [read_query(body, router.description) for body in bodies]
-        answered = await self.batcher.ask(router, queries)
+        rivals: Sequence[Choice | None] = [None] * len(queries)
+        asked, trial = self.batcher.ask(router, queries), self.trial
+        if trial is not None and trial.compares(router):
+            answered, rivals = await asyncio.gather(asked, trial.choices(queries))
+            if None in rivals:
+                self.count_error("candidate")
+        else:
+            answered = await asked
         if run is self.current:  # after a reload, other inputs are far
             self._note_drift(answered)
         prices, keep, drafts = prices_of(router), self.settings.keep, list[Draft]()
         numbers = answered.inputs.flatten(1).numpy().astype("<f4", copy=False) if keep == "features" else None
-        for place, (query, choice) in enumerate(zip(queries, answered.choices, strict=True)):
+        for place, (query, choice, rival) in enumerate(zip(queries, answered.choices, rivals, strict=True)):
             course = begun(router, choice, answered.outputs[place : place + 1], self.settings, wishes.alone)
             about: dict[str, Any] = {"session": wishes.session, "prices": prices, **about_choice(choice)}
             if keep == "text" and not choice.unread:
                 about["text"] = query
             if numbers is not None and not choice.unread:
                 about["features"] = numbers[place].tobytes()
-            drafts.append(self._draft(run.name, router, choice, course, wishes, about))
+            beside = None if trial is None or rival is None else partial(trial.draw, (choice, rival))
+            drafts.append(self._draft(run.name, router, choice, course, wishes, about, beside))
         return await self._log(drafts)
 
     def _draft(
-        self, run: str, router: Router, choice: Choice, course: Course | None, wishes: Wishes, about: dict[str, Any]
+        self,
+        run: str,
+        router: Router,
+        choice: Choice,
+        course: Course | None,
+        wishes: Wishes,
+        about: dict[str, Any],
+        beside: Callable[..., Drawn] | None,
     ) -> Draft:
-        """A decision that waits to hear whose capacity is used up."""
+        """A decision that waits to hear whose capacity is used up. beside: draws with a candidate."""
 
         def decide(full: frozenset[str]) -> Decision | None:
             free = [name for name in router.experts if name not in full | wishes.away]
             if not free:
                 return None
-            expert, by, propensity = self._draw(router, choice, wishes.held, course, free)
+            expert, by, propensity, compared = self._draw(router, choice, wishes.held, course, free, beside)
             opened = None if course is None else course.opened(expert, by, propensity, self.rng)
             chosen = (expert, choice.expert, by, propensity, about["prices"][expert])
             planned = opened is not None and not opened.alone
             state = None if opened is None or wishes.variant is None else opened.state(wishes.variant)
-            return Decision(new_decision_id(), run, *chosen, **about, planned=planned, course=opened, state=state)
+            return Decision(
+                new_decision_id(), run, *chosen, **about, planned=planned, course=opened, state=state, compared=compared
+            )
 
         return decide
 
     def _draw(
-        self, router: Router, choice: Choice, held: str | None, course: Course | None, free: Sequence[str]
-    ) -> tuple[str, str, float | None]:
-        """Return who gets the query, who decided that, and its propensity. Only the first turn of a conversation is a decision, so
-        later ones have no propensity."""
+        self,
+        router: Router,
+        choice: Choice,
+        held: str | None,
+        course: Course | None,
+        free: Sequence[str],
+        beside: Callable[..., Drawn] | None,
+    ) -> Drawn:
+        """Return who gets the query, who decided that, its propensity, and the comparison with a candidate. Only the first turn of
+        a conversation is a decision, so later ones have no propensity."""
         if self.settings.shadow in free:
-            return str(self.settings.shadow), "shadow", 1.0
+            return str(self.settings.shadow), "shadow", 1.0, None
         if held in free:
-            return str(held), "session", None
+            return str(held), "session", None, None
         preferred, by = self.scarcity.preferred(router, choice, free), "unreadable" if choice.unread else "router"
         by = by if preferred == choice.expert else "capacity"
         if course is not None:
             preferred, by, free = str(course.turn), by if course.alone else PLAN, course.affordable
         if self.drift.beyond and not choice.unread and best_single(router) in free:
-            preferred, by = best_single(router), "drift"
-        return draw_expert(preferred, by, free, self.settings.explore, self.rng)
+            preferred, by, beside = best_single(router), "drift", None
+        if beside is not None:
+            return beside(preferred, by, free, self.rng)
+        return *draw_expert(preferred, by, free, self.settings.explore, self.rng), None
 
     async def _log(self, drafts: Sequence[Draft]) -> list[Decision]:
         """Decide, where limits may change the choice in the same transaction that counts it."""
@@ -304,15 +338,39 @@ class RouterService:
                 raise ReloadRefused(f"{folder}: it sees {about.sees}, not {before.sees}; {FORCE}")
             if about.guard.constant is not None and not new.router.raw and not force:
                 raise ReloadRefused(f"{folder}: {new.router.guard_note}; {FORCE}")
-            await written(self.log.add_run(new.name, about_inputs(new.router)))
-            self.swaps = await written(self.log.add_swap(new.name))
-            self.swap_to(new)
+            await self._swap(new)
             return new.name
+
+    async def _swap(self, new: ServedRun) -> None:
+        await written(self.log.add_run(new.name, about_inputs(new.router)))
+        self.swaps = await written(self.log.add_swap(new.name))
+        self.swap_to(new)
+
+    async def judge(self) -> None:
+        """Say which router is better, the run's or the candidate's, and let it take over if that is wanted. The log holds all that
+        counts, so a server that starts again goes on. If anything goes wrong, both go on."""
+        trial = self.trial
+        if trial is None:
+            return
+        try:
+            new = await trial.look(self.log.address)
+            self.metrics.compare(trial.found)
+            if new:
+                print(trial.note, file=sys.stderr, flush=True)
+            if trial.promotes and trial.better == CANDIDATE:
+                async with self._reloading:
+                    if trial is self.trial:  # else another run serves meanwhile
+                        await self._swap(trial.candidate)
+            trial.over = trial.promotes and trial.better is not None
+        except Exception as error:
+            self.count_error("candidate")
+            if not isinstance(error, LogUnavailable):
+                logger.error("cannot judge the candidate: %s", error)
 
     def swap_to(self, new: ServedRun) -> None:
         self.metrics.run.labels(self.current.name).set(0)
         self.metrics.run.labels(new.name).set(1)
-        self.previous, self.current = self.current, new
+        self.previous, self.current, self.trial = self.current, new, None
         self.drift.forget()
         self.scarcity.forget()
         print(f"l2d serves {new.name} now", file=sys.stderr, flush=True)
@@ -343,6 +401,7 @@ class RouterService:
         while True:
             await asyncio.sleep(FOLLOW)
             await self.try_to_follow()
+            await self.judge()
             if self.settings.capacity:
                 await self.learn_prices()
 

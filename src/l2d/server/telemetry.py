@@ -1,0 +1,89 @@
+"""Traces and metrics of gateway requests for OpenTelemetry, by its conventions for generative AI. OTEL_* variables configure it."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.propagate import extract
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from l2d.server.calls import OK, ChatAnswer
+from l2d.server.gateway import Exchange
+
+OPERATION = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "l2d"}
+TOKENS = {"input": "prompt_tokens", "output": "completion_tokens"}
+
+
+class Telemetry:
+    """spans, metrics: where they go, if not to the exporters that the environment configures."""
+
+    def __init__(self, spans: SpanProcessor | None = None, metrics: MetricReader | None = None) -> None:
+        resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "l2d")})
+        self.tracing = TracerProvider(resource=resource)
+        self.tracing.add_span_processor(spans or BatchSpanProcessor(OTLPSpanExporter()))
+        self.metering = MeterProvider([metrics or PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+        self.tracer, meter = self.tracing.get_tracer("l2d"), self.metering.get_meter("l2d")
+        self.seconds = meter.create_histogram("gen_ai.client.operation.duration", "s")
+        self.tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}")
+
+    def close(self) -> None:
+        self.tracing.shutdown()
+        self.metering.shutdown()
+
+    async def answer(self, way: Exchange, headers: Mapping[str, str], began: int) -> ChatAnswer:
+        """way.answer(), within a span that ends with the answer's last byte. began: nanoseconds since 1970."""
+        model = str(way.chat.body["model"])
+        about = {**OPERATION, "gen_ai.request.model": model, **about_decision(way)}
+        known: Any = {"context": extract(headers), "kind": SpanKind.CLIENT, "attributes": about, "start_time": began}
+        span = self.tracer.start_span(f"chat {model}", **known)
+        try:
+            found = await way.answer()
+        except BaseException as error:
+            self.end(span, way, began, None, type(error).__name__)
+            raise
+        if isinstance(found.content, bytes):
+            self.end(span, way, began, found.usage, None if found.status == OK else str(found.status))
+            return found
+        return replace(found, content=self.watched(found.content, span, way, began))
+
+    async def watched(
+        self, content: AsyncIterator[bytes], span: Span, way: Exchange, began: int
+    ) -> AsyncIterator[bytes]:
+        try:
+            async for part in content:
+                yield part
+        finally:  # also if the client has gone
+            self.end(span, way, began, way.usage, way.cut)
+
+    def end(self, span: Span, way: Exchange, began: int, usage: Mapping[str, Any] | None, problem: str | None) -> None:
+        counted = {kind: (usage or {}).get(name) for kind, name in TOKENS.items()}
+        used = {kind: number for kind, number in counted.items() if isinstance(number, int)}
+        about: dict[str, Any] = {**OPERATION, "gen_ai.request.model": str(way.chat.body["model"])}
+        if way.expert:
+            about["gen_ai.response.model"] = way.gateway.upstreams[way.expert].model
+        if problem is not None:
+            about["error.type"] = problem
+            span.set_status(Status(StatusCode.ERROR))
+        span.set_attributes({**about, "l2d.expert": way.expert or way.decision.expert})
+        span.set_attributes({f"gen_ai.usage.{kind}_tokens": number for kind, number in used.items()})
+        span.end()
+        self.seconds.record((time.time_ns() - began) / 1e9, about)
+        for kind, number in used.items():
+            self.tokens.record(number, {**about, "gen_ai.token.type": kind})
+
+
+def about_decision(way: Exchange) -> dict[str, Any]:
+    decision = way.decision
+    cost = next((one["expected_cost"] for one in decision.ranking if one["expert"] == decision.expert), None)
+    known = {name: getattr(decision, name) for name in ("run", "decided_by", "propensity", "price")}
+    known |= {"decision_id": decision.id, "choice": decision.expert, "expected_cost": cost}
+    return {f"l2d.{name}": value for name, value in known.items() if value is not None}

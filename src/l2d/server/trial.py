@@ -1,0 +1,141 @@
+"""A candidate beside the router that serves: it decides a share of the queries, and the log tells which of the two costs less."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+from l2d.core.sequential import Difference, difference, difference_parts
+from l2d.logs.trials import Compared, read_sums
+from l2d.networks.estimators.planner import unplanned
+from l2d.router.choices import Choice
+from l2d.router.router import Router
+from l2d.server.decisions import Batcher, draw_expert, propensity
+from l2d.server.served import ServedRun, ServeSettings, check_settings
+from l2d.utils.errors import ParameterError
+from l2d.utils.text import six_digits
+
+CANDIDATE, CURRENT = "candidate", "current"  # who costs less
+BUSY = 0.05  # the largest share of the time in which the log is read
+
+logger = logging.getLogger("l2d.serve")
+
+
+def check_candidate(settings: ServeSettings, run: ServedRun, candidate: ServedRun, share: float) -> None:
+    """Refuse a candidate that cannot take the run's place, and settings under which the two cannot be compared."""
+    if not 0 < share < 1:
+        raise ParameterError("share", "must be above 0 and below 1", share)
+    theirs, ours = candidate.router, run.router
+    pairs = {
+        "experts": (", ".join(theirs.experts), ", ".join(ours.experts)),
+        "inputs": (theirs.description.sees, ours.description.sees),
+        "unit of prices": (theirs.prices.unit.currency or "", ours.prices.unit.currency or ""),
+    }
+    for what, (one, other) in pairs.items():
+        if one != other:
+            raise ParameterError(
+                "candidate", f"its {what}: {one or 'none'}; those of the run: {other or 'none'}", candidate.name
+            )
+    if candidate.name == run.name:
+        raise ParameterError("candidate", "is the run that serves", candidate.name)
+    if settings.shadow is not None or settings.capacity or any(unplanned(one.network) for one in (theirs, ours)):
+        problem = "cannot be compared with shadow, capacity or a plan, where no single choice of a router counts"
+        raise ParameterError("candidate", problem, candidate.name)
+    check_settings(settings, theirs)
+
+
+class Trial:
+    """share: of the queries that the candidate decides. promotes: whether the better router takes over by itself. A request's cost
+    counts up to `most`: an error and the dearest price. found: None before the first outcome."""
+
+    def __init__(
+        self, run: ServedRun, candidate: ServedRun, share: float, settings: ServeSettings, promotes: bool = False
+    ) -> None:
+        self.run, self.candidate, self.share, self.promotes = run, candidate, share, promotes
+        self.explore, prices = settings.explore, run.router.prices
+        self.most = 1.0 + max(prices.listed or (float(prices.counted),))
+        self.rate = float(prices.in_costs(1.0))
+        self.bound = self.most / (self.explore / len(run.router.experts) + min(share, 1 - share) * (1 - self.explore))
+        self.batcher = Batcher(settings.batch)
+        self.found: Difference | None = None
+        self.over = self.failed = False
+        self._until = 0.0
+
+    def compares(self, router: Router) -> bool:
+        """True for the run's router, but not at prices that a client asks for."""
+        return not self.over and router is self.run.router
+
+    async def choices(self, queries: Sequence[Any]) -> Sequence[Choice | None]:
+        """The candidate's. None if it fails: the run decides, and the decision is no part of the comparison."""
+        try:
+            return (await self.batcher.ask(self.candidate.router, queries)).choices
+        except Exception as error:
+            if not self.failed:
+                logger.error("%s: the candidate cannot decide (%s)", self.candidate.name, error)
+            self.failed = True
+            return [None] * len(queries)
+
+    def draw(
+        self, pair: tuple[Choice, Choice], own: str, by: str, free: Sequence[str], rng: Random
+    ) -> tuple[str, str, float, Compared]:
+        """pair: the choices of the run and of the candidate. own: whom the run prefers. Return who gets the query, who decided
+        that, the propensity under both, π(k) = (1 − share)·π_own(k) + share·π_other(k), and what the log keeps for the test."""
+        other = next(name for name in pair[1].ranking if name in free)
+        preferred, by = (other, CANDIDATE) if rng.random() < self.share else (own, by)
+        expert, by, _ = draw_expert(preferred, by, free, self.explore, rng)
+        chances = [propensity(expert, name, free, self.explore) for name in (own, other)]
+        chance = (1 - self.share) * chances[0] + self.share * chances[1]
+        parts = difference_parts(
+            expert == other, expert == own, chance, self.expected(pair, other), self.expected(pair, own)
+        )
+        return expert, by, chance, Compared(self.candidate.name, other, self.bound, *parts)
+
+    def expected(self, pair: tuple[Choice, Choice], expert: str) -> float:
+        """What both expect of it, as far as they say so."""
+        known = [one.expected_costs[expert] for one in pair if one.expected_costs is not None]
+        return min(max(sum(known) / len(known), 0.0), self.most) if known else 0.0
+
+    async def look(self, address: Path | str) -> bool:
+        """Read the log, unless that was just done. True if another router is better than before. Raises LogUnavailable."""
+        begun, before = monotonic(), self.better
+        if self.over or begun < self._until:
+            return False
+        asked = (address, self.run.name, self.candidate.name, self.bound, self.most, self.rate)
+        n, total, squares = await asyncio.to_thread(read_sums, *asked)
+        self._until = monotonic() + (monotonic() - begun) / BUSY
+        self.found = difference(n, total, squares, self.bound) if n else None
+        return self.better not in (None, before)
+
+    @property
+    def better(self) -> str | None:
+        """The router that costs less; None if the interval contains 0."""
+        if self.found is None or self.found.low <= 0 <= self.found.high:
+            return None
+        return CANDIDATE if self.found.high < 0 else CURRENT
+
+    @property
+    def about(self) -> dict[str, Any]:
+        parts = {} if self.found is None else vars(self.found)
+        known = {name: six_digits(parts.get(name)) for name in ("mean", "low", "high")}
+        share = 0.0 if self.over else self.share
+        return {
+            "run": self.candidate.name,
+            "share": share,
+            "outcomes": parts.get("n", 0),
+            **known,
+            "better": self.better,
+        }
+
+    @property
+    def note(self) -> str:
+        decides = "no longer decides" if self.over else f"decides {100 * self.share:.3g} % of the queries"
+        if (found := self.found) is None:
+            return f"candidate: {self.candidate.name} {decides}; no outcomes yet"
+        cost = f"its mean cost is {found.mean:+.3g} ({found.low:+.3g} to {found.high:+.3g}) after {found.n:,} outcomes"
+        verdict = {CANDIDATE: "the candidate is better", CURRENT: "the run is better", None: "not clear yet"}[
+            self.better
+        ]
+        return f"candidate: {self.candidate.name} {decides}; {cost}: {verdict}"
