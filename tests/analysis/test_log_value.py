@@ -16,7 +16,7 @@ from l2d.analysis.log_value import fresh_rows, log_value, rows_with_prices
 from l2d.core.guard import HeldOut
 from l2d.core.prices import PriceUnit
 from l2d.logs.export import RunInputs
-from l2d.logs.rows import LoggedRows, explored_rows
+from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 
@@ -179,13 +179,6 @@ def test_rows_that_trained_the_router_are_left_out(router: Router, tmp_path: Pat
     np.savez(tmp_path / "test.npz", train_ids=np.arange(N))
     with pytest.raises(L2DError, match="ids"):
         fresh_rows(rows, tmp_path)
-
-
-def test_rows_without_exploration_are_left_out(router: Router) -> None:
-    rows = logged(router)
-    certain = np.where(np.arange(N) < 40, 1.0, rows.propensities)
-    left = explored_rows(logged(router, propensities=certain))
-    assert left.ids.tolist() == rows.ids[40:].tolist()
 
 
 def test_experts_that_were_hardly_asked(router: Router) -> None:

@@ -4,12 +4,11 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from omegaconf import DictConfig
+from tests.commands.refusals import refused
 from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
@@ -28,13 +27,6 @@ def runs(tmp_path: Path) -> Path:
 
 def run(*arguments: str | Path) -> None:
     main([str(argument) for argument in arguments])
-
-
-def dies_of(*arguments: str | Path) -> str:
-    with pytest.raises(SystemExit) as leave:
-        run(*arguments)
-    assert "\n" not in str(leave.value)
-    return str(leave.value)
 
 
 @pytest.mark.slow
@@ -74,15 +66,18 @@ def test_any_folder_with_a_curve_in_it(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
-    assert "no such folder" in dies_of("nowhere")
-    assert "-m" in dies_of(runs, "-m")
-    assert "seed=0: unknown key" in dies_of(runs, "seed=0")
-    assert "one folder" in dies_of(runs, runs)
-    assert "no curve" in dies_of(runs, "method=ce")
     (tmp_path / "empty").mkdir()
-    assert "experiment=price_curve" in dies_of(tmp_path / "empty")
     one = runs / "q/own/table/error_plus_cost/mild/00000000/seed=0"  # by itself no curve
-    assert str(one) in dies_of(one)
+    for given, said in (
+        (["nowhere"], "no such folder"),
+        ([runs, "-m"], "-m"),
+        ([runs, "seed=0"], "seed=0: unknown key"),
+        ([runs, runs], "one folder"),
+        ([runs, "method=ce"], "no curve"),
+        ([tmp_path / "empty"], "experiment=price_curve"),
+        ([one], str(one)),
+    ):
+        assert said in refused(main, *given)
 
 
 @pytest.mark.parametrize("damage", ["data", "experts", "file"])
@@ -97,26 +92,10 @@ def test_runs_that_do_not_belong_together_are_left_out(
         np.savez(folders[0] / "test.npz", costs=1 - ERRORS, prices=0 * PRICES, decisions=[0] * 6, scores=ERRORS)
     else:
         (folders[0] / "test.npz").write_bytes(b"half")
-    assert "nothing could be drawn" in dies_of(tmp_path)
+    assert "nothing could be drawn" in refused(main, tmp_path)
     said = {"data": "data.txt", "experts": "experts", "file": "test.npz: unreadable"}[damage]
     assert said in capsys.readouterr().err
     assert not (tmp_path / "curves").exists()
-
-
-@pytest.mark.slow
-def test_a_run_with_prices_by_row_is_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """If it estimates them; else it is one point, and no line is cut short."""
-    prices = np.tile(PRICES, (6, 1))
-    scores = np.concatenate([ERRORS, prices], axis=1)
-    given: dict[str, Any] = {"method": "cost_regression", "prices": prices}
-    folder = write_run(tmp_path / "all", 1.0, [0] * 6, expected=ERRORS, scores=scores, **given)
-    assert "prices" not in yaml.safe_load((folder / "config.yaml").read_text())["cost"]
-    run(tmp_path / "all")
-    said = capsys.readouterr()
-    assert (said.err, "curve.csv" in said.out) == ("", True)
-    write_run(tmp_path / "point", 1.0, [0] * 6, **given)
-    run(tmp_path / "point")
-    assert not any(line.rstrip().endswith(":") for line in capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.slow
@@ -141,12 +120,3 @@ def test_from_runs_to_the_curve(
         assert metrics.prices == pytest.approx([float(scale) * price for price in (1.0, 0.6, 0.1)])
         [row] = [line for line in drawn.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
         assert f"{metrics.error_rate:.4f}" in row
-
-
-@pytest.mark.slow
-def test_curves_of_other_settings_have_folders_of_their_own(tmp_path: Path) -> None:
-    for scale in (0.0, 1.0, 2.0, 3.0):
-        write_run(tmp_path, scale, [0] * 6, noise=0.1 if scale > 1 else 0.0)
-    run(tmp_path)
-    scales = [json.loads(file.read_text())["scales"] for file in tmp_path.glob("curves/*/summary.json")]
-    assert sorted(scales) == [[0, 1], [2, 3]]

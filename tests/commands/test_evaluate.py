@@ -257,37 +257,6 @@ def test_inputs_of_an_answer_that_disagree(run: Untrained, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_an_answer_that_was_graded_later(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its outcome counts. Numbers are compared as numbers: yes is 1."""
-    rows = exported(run.path, tmp_path)
-    words = {"1": "Yes", "1.0": "Yes", "0": "No", "0.0": "No"}
-    first, again = {**rows[2], "correct": ""}, {**rows[3], "correct": words[rows[3]["correct"]]}
-    printed = []
-    for written_rows in (rows, [*rows[:2], first, *rows[3:], rows[2], again]):
-        capsys.readouterr()
-        main([str(run.path), "--log", str(written(written_rows, tmp_path))])
-        printed.append(capsys.readouterr())
-    ran = [found.out.splitlines()[3].split()[:6] for found in printed]  # its mean cost
-    assert ran[0] == ran[1]
-    assert left_out(printed[1].err)[0] == N
-    assert left_out(printed[1].err)[1].startswith("2 rows with an answer")
-
-
-def test_a_grade_keeps_what_the_answer_knew(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A row that was written to grade an answer has no price, propensity or inputs. It may come first."""
-    rows = exported(run.path, tmp_path)
-    grade = {**dict.fromkeys(rows[2], ""), **{key: rows[2][key] for key in ("id", "expert", "correct")}}
-    answer = {**rows[2], "correct": ""}
-    printed = []
-    capsys.readouterr()
-    for two in ([rows[2]], [answer, grade], [grade, answer]):
-        main([str(run.path), "--log", str(written([*rows[:2], *two, *rows[3:]], tmp_path))])
-        printed.append(capsys.readouterr())
-    assert [found.out for found in printed[1:]] == [printed[0].out] * 2
-    assert all(left_out(found.err)[1].startswith("1 row with an") for found in printed[1:])
-
-
-@pytest.mark.slow
 def test_rows_that_lack_something(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is counted once. One query asked of two experts is two answers."""
     rows = exported(run.path, tmp_path)

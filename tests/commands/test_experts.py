@@ -43,7 +43,7 @@ def test_the_table_by_hand() -> None:
 def test_how_long_they_took() -> None:
     assert made(splits()) == []
     [line] = made(splits(5.0))
-    assert line.endswith("5 s: there")
+    assert line.endswith("5 s: there\n")
 
 
 def test_language_models_have_a_line_each() -> None:
@@ -52,7 +52,7 @@ def test_language_models_have_a_line_each() -> None:
     answers = splits().test.answers
     panel = LanguageModelPanel(("small", "large", "free"), answers, answers, caches=caches, new=(True, False, True))
     found: Any = SimpleNamespace(panel=panel)
-    assert [line.split(" in ")[1] for line in made(found)] == ["3 s: here", "70 s: there"]
+    assert [line.split(" in ")[1] for line in made(found)] == ["3 s: here\n", "70 s: there\n"]
 
 
 def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """The front door: help that lists everything, mistakes in one line, the nearest command."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -14,7 +13,6 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from tests.conftest import environment
 
 from l2d.commands import experts, prepare, train, tune
 from l2d.commands.hydra_command import HydraCommand, HydraJob, help_text, run_hydra_command
@@ -207,18 +205,3 @@ def test_a_job_can_be_sent_to_another_process() -> None:
 
     job = pickle.loads(pickle.dumps(HydraJob(train.COMMAND.__class__, full=True)))
     assert job.full
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("given", "key"),
-    [(["-m", "seed=0,1", "recipe.epohcs=1"], "recipe.epohcs"), (["method.rewards=foo"], "method.rewards=foo")],
-)
-def test_a_mistake_is_one_line(tmp_path: Path, given: list[str], key: str) -> None:
-    """In a process of its own, as people start it."""
-    given = [sys.executable, "-m", "l2d", "train", *given]
-    done = subprocess.run(given, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"error: {key}: ")
-    assert not list(tmp_path.iterdir())

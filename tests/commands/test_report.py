@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands.refusals import refused
 from tests.run_folders import write_run, write_small_table
 
 from l2d.analysis.report.compare import summarise
@@ -25,13 +26,6 @@ FILES = {"index.html", "tables.md", "tables.tex", "verdicts.md"}
 def runs(tmp_path: Path) -> Path:
     write_small_table(tmp_path / "runs")
     return tmp_path / "runs"
-
-
-def dies_of(*arguments: str) -> str:
-    with pytest.raises(SystemExit) as leave:
-        main(list(arguments))
-    assert "\n" not in str(leave.value)
-    return str(leave.value)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +81,18 @@ def test_the_page_of_a_sweep_says_which_and_what_is_missing(runs: Path, monkeypa
 
 @pytest.mark.slow
 def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
-    assert "nowhere: no such folder" in dies_of("nowhere")
-    assert "seed=9: no such folder" in dies_of(f"{runs}/svhn/I/synthetic/error/mild/bbbb/seed=9")
-    assert "-m" in dies_of(str(runs), "-m")
-    assert "one folder" in dies_of(str(runs), str(tmp_path))
-    assert "table9" in dies_of(str(runs), "experiment=table9")
     (tmp_path / "empty").mkdir()
-    assert "empty: no finished run" in dies_of(str(tmp_path / "empty"))
-    others = dies_of(str(runs), "experiment=table1_cost", "dataset=svhn", "setup=I")
-    assert all(word in others for word in ("no finished run", "5", f"l2d report {runs} "))
+    cell, others = runs / "svhn/I/synthetic/error/mild/bbbb", ["experiment=table1_cost", "dataset=svhn", "setup=I"]
+    for given, said in (
+        (["nowhere"], "nowhere: no such folder"),
+        ([cell / "seed=9"], "seed=9: no such folder"),
+        ([runs, "-m"], "-m"),
+        ([runs, tmp_path], "one folder"),
+        ([runs, "experiment=table9"], "table9"),
+        ([tmp_path / "empty"], "empty: no finished run"),
+        ([runs, *others], f"5 others: l2d report {runs} "),
+    ):
+        assert said in refused(main, *given)
 
 
 OVERRIDES = ["experiment=table1_error", "dataset=digits", "setup=I", "method=tdef,mild", "seed=0,1"]

@@ -417,19 +417,6 @@ def test_diverging_training_is_one_line_and_not_finished(steps: list[str], tiny:
     assert not (folder(cfg) / "checkpoints" / "last.ckpt").exists()
 
 
-@pytest.mark.slow
-def test_damaged_checkpoint_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = tiny()
-    monkeypatch.setattr(RunFolder, "finish", lambda *_: None)
-    train(cfg)
-    last = folder(cfg) / "checkpoints" / "last.ckpt"
-    last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(L2DError, match=r"last\.ckpt: damaged"):
-        train(cfg)
-    monkeypatch.undo()
-    train(tiny("force=true"))
-
-
 # What only the data, the experts or the objects can tell; all else is refused by `check` (tests/config/test_checking.py).
 BAD = {
     "setup.coverage=[0.97,0.03]": "setup.coverage",
@@ -481,11 +468,6 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 
 
-def test_a_folder_that_cannot_be_written_is_named(tiny: Tiny) -> None:
-    with pytest.raises(L2DError, match=r"^runs_dir"):
-        train(tiny("runs_dir=/dev/null/x"))
-
-
 # Somebody's own classes, as they are while they are being written.
 OWN = """
 from l2d.data.sets.digits import Digits
@@ -531,22 +513,6 @@ def test_a_sweep_makes_separate_runs_and_outlives_a_bad_one(command: Command, tm
     assert "method.rho.offset=-5" in done.stdout
     assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
     assert not list(tmp_path.glob("runs/**/deferral.png"))
-
-
-@pytest.mark.slow
-def test_checkpoints_that_take_long_are_written_less_often(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes that take far longer than an epoch are skipped after the first."""
-    saved: list[int] = []
-    original = EpochCheckpoint._save
-
-    def slow(self: EpochCheckpoint, trainer: Any) -> None:
-        original(self, trainer)
-        saved.append(trainer.current_epoch + 1)
-        self.write_seconds = 1000.0
-
-    monkeypatch.setattr(EpochCheckpoint, "_save", slow)
-    train(tiny("recipe.epochs=4"))
-    assert saved == [1]
 
 
 @pytest.mark.full
@@ -613,24 +579,6 @@ def test_signals_say_how_to_go_on(
     assert ended.stderr.strip().splitlines()[-1].startswith(said)
 
 
-@pytest.mark.full
-def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_path: Path) -> None:
-    arguments = ["recipe.epochs=9", "recipe.batch_size=128", "checkpoint=best"]
-    whole = command(*arguments, "runs_dir=whole")
-    assert whole.returncode == 0, whole.stderr
-    process = start(*arguments, "runs_dir=killed")
-    wait_for_a_checkpoint(tmp_path / "killed")
-    time.sleep(0.3)
-    process.kill(signal.SIGKILL)
-    process.wait()
-    assert not list(tmp_path.glob("killed/**/metrics.json")), "the run ended before it could be killed"
-    resumed = command(*arguments, "runs_dir=killed")
-    assert resumed.returncode == 0, resumed.stderr
-    assert "resuming after epoch" in resumed.stdout
-    one, other = (next(tmp_path.glob(f"{name}/**/metrics.json")) for name in ("whole", "killed"))
-    assert one.read_bytes() == other.read_bytes()
-
-
 TABLE = ["dataset=table", "dataset.path=my table.csv"]
 NEXT = [
     (["setup=I"], "report", "--image new.png", ""),
@@ -683,13 +631,10 @@ def test_when_it_is_said_what_to_do_next(
 
 
 @pytest.mark.slow
-def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keys of a search are checked too."""
-    monkeypatch.setattr("l2d.config.hydra_adapter.in_a_sweep", lambda: True)
+def test_the_keys_of_a_search_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("l2d.commands.train.answered", lambda *_: pytest.fail("it was begun"))
-    for given in ("trainer.devices=2", "tune.trials=0"):
-        with pytest.raises(L2DError, match=f"^{given.partition('=')[0]}"):
-            train_job(compose([given]))
+    with pytest.raises(L2DError, match=r"^tune\.trials"):
+        train_job(compose(["tune.trials=0"]))
 
 
 @pytest.mark.slow

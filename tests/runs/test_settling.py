@@ -6,7 +6,7 @@ import pytest
 from tests.metrics_example import example_metrics
 
 from l2d.core.results import Estimate, GuardEvidence, LoggedOutcomes, OffPolicyValue, RowCounts, RunMetrics
-from l2d.runs.settling import overlap_lines, rounded, rows_needed, settled_by
+from l2d.runs.settling import overlap_lines, rounded, settled_by
 from l2d.runs.summary import format_table
 
 HALF = Estimate(0.5, 0.1)
@@ -34,14 +34,6 @@ def metrics(
     return replace(found, guarded=replace(found.guarded, constant=constant, validation=seen, test=seen))
 
 
-def test_rows_needed() -> None:
-    """An interval of ± 1.96·.02 is twice the gain: four times the rows halve it."""
-    assert rows_needed(GuardEvidence("a", 0.0196, 0.02), 1_000) == pytest.approx(4_000, rel=1e-3)
-    assert rows_needed(GuardEvidence("a", -0.0392, 0.02), 1_000) == pytest.approx(1_000, rel=1e-3)
-    assert rows_needed(GuardEvidence("a", 0.0, 0.02), 1_000) is None
-    assert rows_needed(GuardEvidence("a", 0.1, None), 1_000) is None
-
-
 @pytest.mark.parametrize(
     ("count", "shown"), [(0.2, "1"), (10.4, "11"), (3_000.0, "3,000"), (1_234.5, "1,200"), (98_765, "99,000")]
 )
@@ -50,7 +42,7 @@ def test_rounded(count: float, shown: str) -> None:
 
 
 def test_an_unclear_verdict_names_the_rows() -> None:
-    """Of 4,000 rows that are needed, 1,000 are there. Decisions: (1.96·2/.0196)² = 40,000, of which 100 come a day."""
+    """± 1.96·.02 is twice the gain: four times the rows halve it. Of these 4,000, 1,000 are there. Decisions: (1.96·2/.0196)² = 40,000, of which 100 come a day."""
     found = metrics(0.0196, 0.02)
     assert "3,000" in settled_by(found)
     assert settled_by(found) in format_table(found)
@@ -61,9 +53,10 @@ def test_an_unclear_verdict_names_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "error", "constant"), [(0.1, 0.02, None), (-0.1, 0.02, None), (0.0, 0.02, None), (-0.01, 0.02, "expert 1")]
+    ("gain", "error", "constant"),
+    [(0.1, 0.02, None), (-0.1, 0.02, None), (0.0, 0.02, None), (0.1, None, None), (-0.01, 0.02, "expert 1")],
 )
-def test_nothing_is_left_to_settle(gain: float, error: float, constant: str | None) -> None:
+def test_nothing_is_left_to_settle(gain: float, error: float | None, constant: str | None) -> None:
     """The interval excludes 0, no number of rows follows, or the router costs more where everything goes to one expert."""
     assert settled_by(metrics(gain, error, constant)) == ""
 

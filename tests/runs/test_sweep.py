@@ -425,29 +425,6 @@ def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path, capsys: 
 
 
 @pytest.mark.full
-def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None:
-    sweeps = [start(*HALF, "recipe.epochs=2") for _ in range(3)]
-    ended = [sweep.wait() for sweep in sweeps]
-    assert [one.returncode for one in ended] == [0, 0, 0], [one.stderr for one in ended]
-    assert len(finished(tmp_path / "runs")) == 4
-    assert sum(one.stdout.count("\ntraining ") for one in ended) == 4
-
-
-@pytest.mark.full
-def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Path) -> None:
-    sweep = start(*HALF, "recipe.epochs=2")
-    while not finished(tmp_path / "runs"):
-        time.sleep(0.05)
-        assert sweep.poll() is None
-    sweep.kill(signal.SIGINT)
-    ended = sweep.wait()
-    assert ended.returncode == -signal.SIGINT
-    assert "interrupted" in ended.stderr
-    assert command(*HALF, "recipe.epochs=2").returncode == 0
-    assert len(finished(tmp_path / "runs")) == 4
-
-
-@pytest.mark.full
 def test_full_disk(command: Command, tmp_path: Path) -> None:
     """Said clearly, nothing that looks finished; with space again the sweep goes on."""
     disk = tmp_path / "disk"

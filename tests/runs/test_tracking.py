@@ -185,12 +185,3 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
         assert any("deferral loss" in table["columns"] for table in tables)
         assert (folder / "history.csv").exists()
     assert ids[0] != ids[1]
-
-
-@pytest.mark.full
-def test_an_offline_sweep_loses_and_merges_nothing(command: Callable[..., Any], tmp_path: Path) -> None:
-    """One offline run for each run of the sweep, under ids of their own."""
-    result = command("-m", "logger=wandb", "recipe.epochs=1", "method=tdef,mild", "seed=0,1")
-    assert result.returncode == 0, result.stderr
-    runs = sorted(tmp_path.glob("runs/digits/**/wandb/offline-run-*"))
-    assert len({run.name.rsplit("-", 1)[1] for run in runs}) == len(runs) == 4

@@ -25,31 +25,29 @@ LEAST = 10  # rows on which a policy's choice was asked; fewer say nothing
 
 @dataclass(frozen=True)
 class PolicyValue:
-    """Mean cost per query. snips: None for the policy that ran, whose costs are known. gain: how much less the router costs, by
-    paired doubly robust estimates; None for the router itself. asked: the rows on which the log knows what the policy costs."""
+    """Mean cost per query."""
 
     name: str
     doubly_robust: Estimate
-    snips: Estimate | None
-    gain: Estimate | None
-    asked: int
+    snips: Estimate | None  # None for the policy that ran, whose costs are known
+    gain: (
+        Estimate | None
+    )  # how much less the router costs, by paired doubly robust estimates; None for the router itself
+    asked: int  # the rows on which the log knows what the policy costs
 
 
 @dataclass(frozen=True)
 class LogValue:
-    """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names. price: the mean
-    price of the router's choices, doubly robust; paid: the mean price under the policy that ran. Both in the unit of the prices in
-    training, None if the run counts no prices. best_single: the cheapest of the `singles` within the router's budget; if none is
-    within it, the cheapest of all. within_budget: True if one is; None without a budget."""
+    """The router, the policy that ran, the experts alone. Prices are in the unit of those in training, None if none are counted."""
 
     router: PolicyValue
     ran: PolicyValue
-    singles: list[PolicyValue]
-    unknown: list[str]
-    price: Estimate | None
-    paid: Estimate | None
-    best_single: PolicyValue
-    within_budget: bool | None
+    singles: list[PolicyValue]  # in the experts' order
+    unknown: list[str]  # experts that were hardly asked; `singles` lacks them
+    price: Estimate | None  # the mean of the router's choices, doubly robust
+    paid: Estimate | None  # the mean under the policy that ran
+    best_single: PolicyValue  # the cheapest within the router's budget; if none is within it, the cheapest of all
+    within_budget: bool | None  # True if one is; None without a budget
 
 
 def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
@@ -77,10 +75,8 @@ def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False)
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
     """rows: whose expert was drawn, and whose price is known. own_prices: count the router's prices, not those of the log."""
     if plan_of(router)[0] is not None:
-        raise L2DError(
-            f"{rows.file}: this router follows a plan, which may ask several experts; l2d train dataset=log method=plan"
-            " prints what a plan is worth on a log"
-        )
+        instead = "l2d train dataset=log method=plan prints what a plan is worth on a log"
+        raise L2DError(f"{rows.file}: this router follows a plan, which may ask several experts; {instead}")
     inputs = inputs_of_log(rows, router)
     known, prices, asked, propensities = spread_costs(rows, router, own_prices)
     logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
@@ -98,10 +94,8 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     unknown = [name for name, one in zip(router.experts, singles, strict=True) if one.asked < LEAST]
     found = judge("router", decisions)
     if missed := [name for name in unknown if bool((decisions == router.experts.index(name)).any())]:
-        raise L2DError(
-            f"{rows.file}: {missed[0]} was asked on fewer than {LEAST} of {len(rows):,} rows, and the router chooses it;"
-            " serve longer, or with a larger --explore"
-        )
+        hardly = f"{missed[0]} was asked on fewer than {LEAST} of {len(rows):,} rows, and the router chooses it"
+        raise L2DError(f"{rows.file}: {hardly}; serve longer, or with a larger --explore")
     paid = known[asked]
     again = rows.calls is not None and any(len(calls) > 1 for calls in rows.calls)
     name = "the first answers" if again else "the policy that ran"  # of plans, later answers are not in `known`
@@ -146,15 +140,14 @@ def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Te
     """Costs, and the prices in them, in units of one error, NaN where an expert was not asked; where it was (bool); and the
     propensities there. [n, p] each."""
     place = torch.from_numpy(expert_numbers(rows, router))[:, None]
-    asked = torch.zeros(len(rows), len(router.experts), dtype=torch.bool).scatter(1, place, True)
     prices = prices_of_rows(rows, router, own_prices, place[:, 0].numpy())
 
     def spread(values: np.ndarray, other: float) -> Tensor:
         found = torch.full((len(rows), len(router.experts)), other, dtype=torch.float64)
         return found.scatter(1, place, torch.from_numpy(values)[:, None])
 
-    costs = rows.errors + prices
-    return spread(costs, torch.nan), spread(prices, torch.nan), asked, spread(rows.propensities, 1.0)
+    asked = spread(np.ones(len(rows)), 0.0).bool()
+    return spread(rows.errors + prices, torch.nan), spread(prices, torch.nan), asked, spread(rows.propensities, 1.0)
 
 
 def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """l2d add: a saved router with one more expert, from a few outcomes or none."""
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,19 +30,6 @@ examples:
 FLAGS = {"name": "--expert", "errors": "--file", "others": "--file", "queries": "--file"}
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="l2d add", description=DESCRIPTION, epilog=EPILOG)
-    add = parser.add_argument
-    add("run", metavar="RUN", type=Path, help="the folder of a finished run, or of a saved router")
-    add("--expert", metavar="NAME", required=True, help="the new expert")
-    add("--file", type=user_path, help="its outcomes, CSV, Parquet or JSONL")
-    add("--like", metavar="KNOWN", help="the known expert that it resembles; needed without --file")
-    add("--price", type=float, help="per query, in the unit of the prices in training")
-    add("--out", metavar="FOLDER", type=user_path, required=True, help="where the new router is written")
-    add("--trust", metavar="MODULE", action="append", default=[], help="build classes of this module too")
-    return parser
-
-
 def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
     """[n], NaN where the cell is empty; None if there is no column of this expert."""
     if (column := f"correct_{name}") in sheet.columns:
@@ -61,18 +47,26 @@ def read_outcomes(file: Path, name: str, experts: Sequence[str], columns: Sequen
         raise L2DError(f"{file}: no column correct_{name} or loss_{name}; name the new expert's outcomes so")
     if missing := [column for column in columns if column not in sheet.columns]:
         raise L2DError(f"{file}: no column {missing[0]}, which the router sees")
-    known = [read_errors(sheet, expert) for expert in experts]
     kept = np.flatnonzero(~np.isnan(own))
     cells = {column: sheet.columns[column].to_pylist() for column in columns}
     queries = [{column: cells[column][i] for column in columns} for i in kept]
-    others = None if any(one is None for one in known) else np.stack([one for one in known if one is not None], axis=1)
-    whole = others is not None and not np.isnan(others[kept]).any()
-    return {"queries": queries, "errors": own[kept], "others": others[kept] if others is not None and whole else None}
+    known = [one[kept] for expert in experts if (one := read_errors(sheet, expert)) is not None]
+    whole = len(known) == len(experts) and not np.isnan(known).any()
+    return {"queries": queries, "errors": own[kept], "others": np.stack(known, axis=1) if whole else None}
 
 
 def main(arguments: list[str]) -> None:
     with answering():
-        options = make_parser().parse_args(arguments)
+        parser = OneLineParser(prog="l2d add", description=DESCRIPTION, epilog=EPILOG)
+        add = parser.add_argument
+        add("run", metavar="RUN", type=Path, help="the folder of a finished run, or of a saved router")
+        add("--expert", metavar="NAME", required=True, help="the new expert")
+        add("--file", type=user_path, help="its outcomes, CSV, Parquet or JSONL")
+        add("--like", metavar="KNOWN", help="the known expert that it resembles; needed without --file")
+        add("--price", type=float, help="per query, in the unit of the prices in training")
+        add("--out", metavar="FOLDER", type=user_path, required=True, help="where the new router is written")
+        add("--trust", metavar="MODULE", action="append", default=[], help="build classes of this module too")
+        options = parser.parse_args(arguments)
         if options.trust:
             look_in(str(Path.cwd()))
         RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
@@ -94,5 +88,5 @@ def main(arguments: list[str]) -> None:
             raise ParameterError(flag, error.problem, error.value) from error.__cause__
         more.save(options.out)
         judged = more.guard_note or "judged by its own outcomes alone"
-        said = f"{options.expert}: {len(found.get('queries', ())):,} outcomes; {judged}\nwritten to {options.out}"
-        print(said, file=sys.stderr)
+        print(f"{options.expert}: {len(found.get('queries', ())):,} outcomes; {judged}", file=sys.stderr)
+        print(f"written to {options.out}", file=sys.stderr)

@@ -46,7 +46,6 @@ def main(arguments: Sequence[str]) -> None:
         if is_server_log(path):
             tell_server_log(path)
         elif not check_table(path, options.keys):
-            sys.stdout.flush()
             sys.exit(1)
 
 
@@ -61,8 +60,8 @@ def tell_server_log(path: Path) -> None:
     from l2d.logs.rows import left_out_note, read_rows
 
     rows = read_rows(path)
-    graded = f"{counted(len(rows), 'decision')} with an outcome{left_out_note(rows.left_out)}"
-    print(f"{path}: the log of l2d serve; {graded}")
+    left_out = left_out_note(rows.left_out)
+    print(f"{path}: the log of l2d serve; {counted(len(rows), 'decision')} with an outcome{left_out}")
     print(f"experts: {listed(rows.expert_names)}\n\nrun:\n  l2d train dataset=log {path_key(path)}")
 
 
@@ -71,17 +70,16 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
     dataset = dataset_of(path, keys)
     named, sheet = dataset.arguments, read_sheet(path)
     own, kinds, guesses, found = found_roles(sheet, named)
-    roles = {guess.role: guess.column for guess in guesses}
+    roles, size = {guess.role: guess.column for guess in guesses}, counted(len(sheet), "row")
     if not own and (EXPERT not in roles or not {*OUTCOMES} & {*roles}):
-        print(f"{path}: neither a table nor a log; {counted(len(sheet), 'row')}\n")
+        print(f"{path}: neither a table nor a log; {size}\n")
         tell_roles(sheet.names, kinds, guesses, {})
         lacks = "who answered (expert)" if EXPERT not in roles else "how good an answer was (correct, prediction, loss)"
         print(f"\nno column says {lacks}; name it: dataset.columns={{expert: COLUMN, correct: COLUMN}}")
         print("or, if each expert has a column: dataset.experts=[COLUMN, COLUMN]")
         return False
     rows, faults = read(replace(dataset, arguments={**named, **found}), path)
-    kind = "a table with a row per query" if own else "a log with a row per answer"
-    print(f"{path}: {kind}; {counted(len(sheet), 'row')}\n")
+    print(f"{path}: {'a table with a row per query' if own else 'a log with a row per answer'}; {size}\n")
     used = dict.fromkeys(rows.seen.features if rows else (), "feature")
     used |= dict.fromkeys(named["confounders"] or [], "confounder")
     unused = tell_roles(sheet.names, kinds, guesses, own | used)
@@ -103,9 +101,7 @@ def dataset_of(path: Path, keys: Sequence[str] = ()) -> Component:
     return check(compose(["dataset=table", f"dataset.path={given_to_hydra(str(path))}", *keys])).dataset
 
 
-def found_roles(
-    sheet: Sheet, named: Mapping[str, Any]
-) -> tuple[dict[str, str], dict[str, dict[str, str]], list[Guess], dict[str, Any]]:
+def found_roles(sheet: Sheet, named: Mapping[str, Any]) -> tuple[dict[str, str], Kinds, list[Guess], dict[str, Any]]:
     """Roles of experts' columns, kinds and guesses of the others, and the keys that the user would have to add."""
     given = {**{key: named[key] for key in KEYS if named[key] is not None}, **(named["columns"] or {})}
     for role, column in given.items():

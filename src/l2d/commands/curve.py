@@ -35,10 +35,8 @@ def wanted_groups(folder: Path, wanted: Mapping[str, str]) -> list[CurveGroup]:
     found = find_groups(read_cells(folder))
     groups = [group for group in found if wanted.items() <= dict(zip(NAMED, group.names, strict=True)).items()]
     if not groups:
-        raise L2DError(
-            f"{folder}: no curve to draw: needs two finished runs that differ in cost.scale alone, or one whose method takes any"
-            " prices; l2d train -m experiment=price_curve makes them"
-        )
+        needed = "two finished runs that differ in cost.scale alone, or one whose method takes any prices"
+        raise L2DError(f"{folder}: no curve to draw: needs {needed}; l2d train -m experiment=price_curve makes them")
     return groups
 
 

@@ -1,6 +1,5 @@
 """l2d evaluate RUN --log LOG: what a router is worth, by the outcomes in the log of l2d serve."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,20 +41,15 @@ HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "
 ROUNDING = 1e-6  # of prices in 32 bits
 
 
-def make_evaluate_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="l2d evaluate", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/.../seed=<s>")
-    kinds = "the log of l2d serve: its file or its URL; or what l2d log export wrote"
-    parser.add_argument("--log", required=True, help=kinds)
-    named = "only decisions of this run, named as the server named it"
-    parser.add_argument("--run", dest="decided_by", metavar="NAME", help=named)
-    add_decision_flags(parser)
-    return parser
-
-
 def main(arguments: Sequence[str]) -> None:
     with answering():
-        options = make_evaluate_parser().parse_args(arguments)
+        parser = OneLineParser(prog="l2d evaluate", description=DESCRIPTION, epilog=EPILOG)
+        add = parser.add_argument
+        add("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/.../seed=<s>")
+        add("--log", required=True, help="the log of l2d serve: its file or its URL; or what l2d log export wrote")
+        add("--run", dest="decided_by", metavar="NAME", help="only decisions of this run, named as the server named it")
+        add_decision_flags(parser)
+        options = parser.parse_args(arguments)
         from l2d.logs.databases import log_address
         from l2d.logs.rows import read_rows
 
@@ -89,45 +83,32 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
     if not len(explored):
         raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
     found, unpriced = rows_with_prices(explored, router, own_prices)
-    left = {
-        **rows.left_out,
-        "with the id of a row that trained this router": trained,
-        "without exploration": len(fresh) - len(explored),
-        "without a price": unpriced,
-    }
+    left = {**rows.left_out, "with the id of a row that trained this router": trained}
+    left |= {"without exploration": len(fresh) - len(explored), "without a price": unpriced}
     print(f"{rows.file}: {counted(len(found), 'decision')} with an outcome{left_out_note(left)}", file=sys.stderr)
     return found
 
 
 def row_of(one: "PolicyValue", prices: Prices) -> list[str]:
-    known = (one.doubly_robust, ""), (one.snips, ""), (one.gain, "+")
-    return [one.name, *(text for pair in known for text in value_and_interval(*pair, prices)), f"{one.asked:,}"]
-
-
-def value_and_interval(estimate: Estimate | None, sign: str, prices: Prices) -> tuple[str, str]:
-    """A value, and the ends of its interval."""
-    if estimate is None:
-        return "", ""
-    value, half = estimate.value, Z * (estimate.standard_error or 0.0)
-    interval = (
-        ""
-        if estimate.standard_error is None
-        else f"{prices.show(value - half, sign)} to {prices.show(value + half, sign)}"
-    )
-    return prices.show(value, sign), interval
+    """Each value, and the ends of its interval."""
+    cells = [one.name]
+    for estimate, sign in ((one.doubly_robust, ""), (one.snips, ""), (one.gain, "+")):
+        value, half = (None, None) if estimate is None else (estimate.value, estimate.standard_error)
+        ends = [] if value is None or half is None else [value - Z * half, value + Z * half]
+        cells += [
+            "" if value is None else prices.show(value, sign),
+            " to ".join(prices.show(end, sign) for end in ends),
+        ]
+    return [*cells, f"{one.asked:,}"]
 
 
 def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list[str]:
     """The price of the router's choices, and if there is a budget, whether they are within it."""
     if found.price is None or found.paid is None:
         return []
-
-    told = prices.short
-    value, half = found.price.value, Z * (found.price.standard_error or 0.0)
-    interval = f"95 % interval {told(value - half)} to {told(value + half)}"
-    said = (
-        f"{prices.mean_price} per query: router {told(value)} ({interval}); {found.ran.name} {told(found.paid.value)}"
-    )
+    told, value, half = prices.short, found.price.value, Z * (found.price.standard_error or 0.0)
+    router = f"router {told(value)} (95 % interval {told(value - half)} to {told(value + half)})"
+    said = f"{prices.mean_price} per query: {router}; {found.ran.name} {told(found.paid.value)}"
     if budget is None:
         return [said]
     rounding = ROUNDING * budget
@@ -141,14 +122,13 @@ def verdict(found: "LogValue", prices: Prices) -> str:
     from l2d.router.score import BUDGET_SAYS
 
     best, ran = found.best_single, found.ran
-    assert ran.gain is not None
-    assert best.gain is not None
     single = f"{best.name}, the best expert alone{BUDGET_SAYS[found.within_budget]}"
     than = f"{compared(ran.gain, ran.name, prices)}, and {compared(best.gain, single, prices)}"
     return f"verdict: per query, the router {than}."
 
 
-def compared(gain: Estimate, name: str, prices: Prices) -> str:
+def compared(gain: Estimate | None, name: str, prices: Prices) -> str:
+    assert gain is not None  # only the router's own is
     value, half = gain.value, Z * (float("inf") if gain.standard_error is None else gain.standard_error)
     if abs(value) <= half:
         return f"is not significantly cheaper or dearer than {name} ({prices.show(value, '+')} ± {prices.show(half)})"

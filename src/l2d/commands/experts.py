@@ -30,15 +30,13 @@ def accuracy_table(splits: "Splits") -> str:
     """Per expert and split, the share of right answers on its own classes, on the others, overall."""
     from l2d.experts.accuracy import accuracy_by_expert
 
-    found = {}
+    header, rows = ["right answers"], [[name] for name in splits.panel.names]
     for name in SPLITS:
         split = getattr(splits, name)
-        found[name] = accuracy_by_expert(split.answers, split.labels, splits.panel.knows)
-    header = ["right answers", *(f"{name}: {column}" for name in SPLITS for column in COLUMNS)]
-    rows = []
-    for k, title in enumerate(splits.panel.names):
-        values = [getattr(found[name][k], column) for name in SPLITS for column in COLUMNS]
-        rows.append([title, *("-" if value is None else f"{value:.2%}" for value in values)])
+        header += [f"{name}: {column}" for column in COLUMNS]
+        for row, found in zip(rows, accuracy_by_expert(split.answers, split.labels, splits.panel.knows), strict=True):
+            values = (getattr(found, column) for column in COLUMNS)
+            row += ["-" if value is None else f"{value:.2%}" for value in values]
     return aligned(header, rows)
 
 
@@ -47,7 +45,7 @@ def made(splits: "Splits") -> list[str]:
     from l2d.experts.llm.asking import LanguageModelPanel
 
     caches = splits.panel.caches if isinstance(splits.panel, LanguageModelPanel) else [splits.cache]
-    return [f"made in {cache.seconds:.0f} s: {cache.entry}" for cache in caches if cache.seconds is not None]
+    return [f"made in {cache.seconds:.0f} s: {cache.entry}\n" for cache in caches if cache.seconds is not None]
 
 
 def experts_job(cfg: Any) -> None:
@@ -63,8 +61,7 @@ def experts_job(cfg: Any) -> None:
     rows = ", ".join(f"{len(getattr(splits, name)):,} {name}" for name in SPLITS)
     names = f"{experiment.dataset.name}, setup {experiment.setup.name}, experts={experiment.experts.name}"
     print(f"{names}; rows: {rows}\n\n{accuracy_table(splits)}\n")
-    for line in made(splits):
-        print(line)
+    print("".join(made(splits)), end="")
 
 
 def main(arguments: list[str]) -> None:

@@ -38,15 +38,13 @@ def help_text(command: HydraCommand) -> str:
     chosen = chosen_groups(defaults)
     usage = f"usage: l2d {command.name} [group=choice ...] [key=value ...]"
     lines = [command.description, "", usage, "", "groups, and their choices:"]
-    for group, options in groups().items():
-        if group in chosen:
-            lines += [f"  {group}", *(f"    {choice:<17} {meaning}" for choice, meaning in options.items())]
-    lines += ["", "hydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"]
-    lines += [f"    {choice:<17} {meaning}" for choice, meaning in launchers().items()]
+    listed = {f"  {group}": options for group, options in groups().items() if group in chosen}
+    listed["\nhydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"] = launchers()
+    for group, options in listed.items():
+        lines += [group, *(f"    {choice:<17} {meaning}" for choice, meaning in options.items())]
     chosen_by_default = " ".join(f"{group}={choice}" for group, choice in chosen.items() if choice is not None)
     for_data = "image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table"
-    lines += ["", f"defaults: {chosen_by_default} ({for_data})"]
-    lines += ["", "keys:", *key_lines(Settings, defaults)]
+    lines += ["", f"defaults: {chosen_by_default} ({for_data})", "", "keys:", *key_lines(Settings, defaults)]
     if command.name == "tune":
         lines += ["", "keys of the search:", *key_lines(SearchSettings, defaults.tune, "tune.")]
     lines += ["", "examples:", *(f"  {line}" for line in command.examples), "", "(flags such as -m come first)"]
@@ -67,22 +65,12 @@ def key_lines(kind: type, defaults: Any, prefix: str = "") -> list[str]:
 
 
 class HydraJob:
-    """A job of a sweep, whose mistakes are left where the sweep looks for them. A class, not a closure: launchers send it to other
-    processes."""
+    """A job that leaves its mistakes where a sweep looks for them. A class, not a closure: launchers send it to other processes."""
 
     def __init__(self, job: Callable[[Any], Any], full: bool, modules: str | None = None) -> None:
-        """modules: a folder of the user's own."""
-        self.job, self.full, self.modules = job, full, modules
+        self.job, self.full, self.modules = job, full, modules  # the last: a folder of the user's own
 
     def __call__(self, cfg: Any) -> Any:
-        try:
-            return self._run(cfg)
-        except BrokenPipeError:
-            if not is_unread():
-                raise
-            end_quietly()
-
-    def _run(self, cfg: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
 
         from l2d.config.hydra_adapter import in_a_sweep
@@ -107,7 +95,7 @@ class HydraJob:
         except (Exception, SystemExit) as error:
             if isinstance(error, BrokenPipeError) and is_unread():
                 started.unlink(missing_ok=True)
-                raise
+                end_quietly()
             if isinstance(error, SystemExit) and error.code in FROM_OUTSIDE:
                 raise
             if type(error).__name__ == "AcceleratorError":  # torch's; every later run of this process would fail too
@@ -124,34 +112,22 @@ class HydraJob:
 def run_hydra_command(
     command: HydraCommand, job: Callable[[Any], Any], arguments: Sequence[str], *, multirun: bool = False
 ) -> None:
-    """Run a Hydra job. A mistake of the user's ends in one line and status 1, a bug in its traceback."""
-    if {"-h", "--help"} & set(arguments):
-        with answering():
-            print(help_text(command))
-        return
-    full = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    from l2d.config.hydra_adapter import run_job
-
-    register_resolvers()
-    own = str(Path.cwd()) if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments) else None
-    if own is not None:
-        look_in(own)
+    """Run a Hydra job."""
     how = f"the same command {command.resumes}"
-    try:
-        run_job(HydraJob(job, full, own), str(CONF), command.config, arguments, multirun=multirun)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        if not is_unread():
+    with answering(f"\ninterrupted; {how}"):
+        if {"-h", "--help"} & set(arguments):
+            print(help_text(command))
+            return
+        full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+        from l2d.config.hydra_adapter import run_job
+
+        register_resolvers()
+        own = str(Path.cwd()) if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments) else None
+        if own is not None:
+            look_in(own)
+        try:
+            run_job(HydraJob(job, full, own), str(CONF), command.config, arguments, multirun=multirun)
+        except SystemExit as left:
+            if left.code == interrupts.TERMINATED:
+                print(f"\nterminated; {how}", file=sys.stderr)
             raise
-        end_quietly()
-    except MISTAKES as error:
-        if full or not is_mistake(error):
-            raise
-        sys.exit(f"error: {one_line(error)}")
-    except SystemExit as left:
-        if left.code == interrupts.TERMINATED:
-            print(f"\nterminated; {how}", file=sys.stderr)
-        raise
-    except KeyboardInterrupt:
-        interrupts.say_at_the_end(f"\ninterrupted; {how}")
-        raise

@@ -71,27 +71,18 @@ def has_children() -> bool:
     return True
 
 
-def answer(text: str) -> None:
-    """Print it. If its reader has gone (`| head`), end silently, as all commands do."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        from l2d.utils.user_errors import end_quietly  # only now: it imports Hydra, which takes longer than the answer
-
-        end_quietly()
-
-
 def main(arguments: Sequence[str]) -> None:
-    given = list(arguments)
-    if given[:1] == ["help"]:
-        given = [*given[1:], "--help"]
-    if not given or given[0] in ("-h", "--help"):
-        answer(overview())
-        return
-    if given[0] == "--version":
-        answer(f"l2d {own_version()}")
-        return
-    command, *rest = given
-    if command not in COMMANDS:
+    command, *rest = arguments or ["--help"]
+    if command == "help":
+        command, *rest = [*rest, "--help"]
+    if command in ("-h", "--help", "--version"):
+        try:
+            print(f"l2d {own_version()}" if command == "--version" else overview(), flush=True)
+        except BrokenPipeError:  # its reader has gone (`| head`)
+            from l2d.utils.user_errors import end_quietly  # only now: it imports Hydra, which takes longer
+
+            end_quietly()
+    elif command in COMMANDS:
+        import_module(f"l2d.commands.{COMMANDS[command][0]}").main(rest)
+    else:
         sys.exit(f"error: {command}: {unknown('command', command, COMMANDS)}")
-    import_module(f"l2d.commands.{COMMANDS[command][0]}").main(rest)

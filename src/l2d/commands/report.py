@@ -70,9 +70,7 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     cells = with_tuned([cell for cell in swept if cell.folder.absolute().is_relative_to(inside)])
     if not any(cell.runs for cell in cells):
         others = sum(len(cell.runs) for cell in finished)
-        raise L2DError(
-            f"{folder}: no finished run of this sweep, but {others} of others: l2d report {folder} shows those"
-        )
+        raise L2DError(f"{folder}: no finished run of this sweep, but {others} others: l2d report {folder} shows them")
     return cells
 
 
@@ -86,23 +84,19 @@ def write_report(words: Sequence[str]) -> str:
     markdown = [markdown_findings(findings, named), markdown_tables(entries, named)]
     if drawn := sorted(folder.glob("curves/*/summary.json")):  # by l2d curve
         markdown.append(gains_table([json.loads(file.read_text(encoding="utf-8")) for file in drawn]))
-    files = {
-        out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), named),
-        out / "tables.md": "\n".join(markdown),
-        out / "tables.tex": latex_tables(entries, named),
-    }
+    page = html_page(entries, findings, cells, " ".join(overrides) or str(folder), named)
+    files = {"index.html": page, "tables.md": "\n".join(markdown), "tables.tex": latex_tables(entries, named)}
     if measured := measured_in(cells, paper):
-        page = verdicts_page(measured, named, paper)
-        files[out / "verdicts.md"] = f"# The paper's numbers and these runs\n\n{page}"
+        files["verdicts.md"] = f"# The paper's numbers and these runs\n\n{verdicts_page(measured, named, paper)}"
     out.mkdir(exist_ok=True)
-    for file, text in files.items():
-        write_text(file, text)
+    for name, text in files.items():
+        write_text(out / name, text)
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
     size = f"{counted(runs, 'run')}, {counted(len(cells), 'cell')}{without}; {time.monotonic() - started:.1f} s"
     shown = [sentence(finding) for finding in findings[:SHOWN]]
     shown += [f"({len(findings) - SHOWN} more on the page)"] if len(findings) > SHOWN else []
-    return "\n".join([*shown, "", size, *map(str, files)])
+    return "\n".join([*shown, "", size, *(str(out / name) for name in files)])
 
 
 def main(arguments: list[str]) -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -93,14 +94,13 @@ def read_amounts(text: str) -> list[tuple[str, str]]:
 
 
 def read_prices(text: str) -> list[float] | dict[str, float]:
-    amounts = read_amounts(text)
-    try:
-        if not any(name for name, _ in amounts):
-            return [float(price) for _, price in amounts]
-        if len(named := {name: float(price) for name, price in amounts if name}) == len(amounts):
-            return named
-    except ValueError:
-        pass
+    names, amounts = zip(*read_amounts(text), strict=True)
+    with suppress(ValueError):
+        prices = [float(amount) for amount in amounts]
+        if not any(names):
+            return prices
+        if all(names) and len({*names}) == len(names):
+            return dict(zip(names, prices, strict=True))
     raise ParameterError("--prices", "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order", text)
 
 
@@ -189,12 +189,12 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
     kept = {name: cells for name, cells in kept.items() if name not in header}
     rows: list[list[Any]] = [[*kept, *header]]
-    for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True)):
-        given = [cells[place] for cells in kept.values()]
+    for place, choice in enumerate(choices):
         own = ["unreadable" if choice.unread else "router"] if by else []
-        own += ["" if (value := values[place]) is None else f"{value:.6g}" for values in chosen.values()]
-        cells = [f"{values[name]:.6g}" if values else "" for values in found for name in experts]
-        rows.append([*given, place + 1, choice.expert, *own, *cells])
+        numbers = [values[place] for values in chosen.values()]
+        numbers += [(values[place] or {}).get(name) for values in estimated.values() for name in experts]
+        cells = ["" if number is None else f"{number:.6g}" for number in numbers]
+        rows.append([*(given[place] for given in kept.values()), place + 1, choice.expert, *own, *cells])
     return csv_text(rows)
 
 
@@ -223,10 +223,8 @@ def main(arguments: list[str]) -> None:
         if router.encoder is not None and router.encoder.note is not None:
             print(router.encoder.note, file=sys.stderr)
         if unread := sum(choice.unread for choice in choices):
-            said = f"{unread:,} of {len(choices):,} queries have no text: to the best single expert"
-            print(said, file=sys.stderr)
-        columns = {} if options.file is None else columns_of(options.file)
-        content = choices_csv(choices, router.experts, columns)
+            print(f"{unread:,} of {len(choices):,} queries have no text: to the best single expert", file=sys.stderr)
+        content = choices_csv(choices, router.experts, {} if options.file is None else columns_of(options.file))
         if options.out is None:
             print(content, end="")
         else:

@@ -49,8 +49,6 @@ def train_job(cfg: Any) -> None:
         raise L2DError(f"experiment={name}: is a sweep; put -m before it")
     if search is not None and not in_a_sweep():
         raise ParameterError("tune.search", "is for l2d tune", search)
-    if in_a_sweep() and experiment.trainer.devices > 1:
-        raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
     # A search prints the validation loss of its trials; their test figures are not for its reader.
     with redirect_stdout(io.StringIO()) if search is not None else nullcontext():
         run = RunFolder.of(experiment.plain)

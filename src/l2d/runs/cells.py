@@ -63,9 +63,8 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Compose) -> list[Cell]:
     for overrides in grid:
         frame = without_seed(overrides)
         cell = replace(drafts[frame], overrides=tuple(overrides))
-        for text in overrides:
-            if text not in frame:
-                cell = replace(cell, seed=int(text.removeprefix("seed=")), run=RunFolder(cell.run.path.with_name(text)))
+        for text in (text for text in overrides if text not in frame):
+            cell = replace(cell, seed=int(text.removeprefix("seed=")), run=RunFolder(cell.run.path.with_name(text)))
         cells.setdefault(cell.run.path, cell)
     return list(cells.values())
 
@@ -88,13 +87,13 @@ def draft(config: dict[str, Any]) -> Cell:
         found["prices"] = Prices.of(plain)
     except L2DError as error:
         found["problem"] = str(error)
-    found |= {"places": places(plain), "settings": settings_of(plain)}
-    return Cell((), RunFolder.of(plain), choices(plain), plain["seed"], **found)
+    where: dict[str, Any] = {"places": places(plain), "settings": settings_of(plain)}
+    return Cell((), RunFolder.of(plain), choices(plain), plain["seed"], **where, **found)
 
 
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
-    """The resolved config of each combination of overrides. Composing takes a tenth of a second, and a table has 84 combinations.
-    If the method and the other choices do not depend on each other, one config for each method and each rest is enough."""
+    """The resolved config of each combination. Composing takes a tenth of a second, and a table has 84 combinations: if the method
+    and the other choices do not depend on each other, one config for each method and each rest is enough."""
 
     @cache
     def composed(frame: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
@@ -142,23 +141,21 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
     for names, variants in groups.items():
         texts = apart([cell.settings for cell in variants.values()]) if len(variants) > 1 else [""]
         for variant, text in zip(variants, texts, strict=True):
-            said[names, variant] = f" ({text})" if text else ""
-    names_of = {cell: [*cell.names.values()] for cell in cells}
-    return {c: [*names[:-1], names[-1] + said[tuple(names), c.variant]] for c, names in names_of.items()}
+            said[names, variant] = [*names[:-1], f"{names[-1]} ({text})" if text else names[-1]]
+    return {cell: said[tuple(cell.names.values()), cell.variant] for cell in cells}
 
 
 def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], dict[Cell, str]]:
-    """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; if a
-    guard changed something, also the guarded mean. And the runs whose results are damaged, which must not cost the table."""
+    """Header, a row per cell, and the runs whose results are damaged, which must not cost the table."""
     members, damaged = defaultdict[tuple[str, ...], list[Cell]](list), dict[Cell, str]()
     for cell, names in named(cells).items():
         members[*names, cell.variant].append(cell)
     rows, acts = [], False
     for key, own in members.items():
         found: list[RunMetrics] = []
-        for cell in own:
+        for cell in (cell for cell in own if cell.run.finished):
             try:
-                found += [cell.run.metrics()] if cell.run.finished else []
+                found.append(cell.run.metrics())
             except L2DError as error:
                 damaged[cell] = str(error)
         losses, guarded = [run.deferral_loss for run in found], [run.guarded.deferral_loss for run in found]

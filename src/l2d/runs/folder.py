@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 LOCK, FOLDS = ".lock", "folds"
 SAVED = "router.json"  # of a router that was saved without a run
 WANTED = "give one of runs/.../seed=<s>, or a folder that router.save made"
-LARGEST = 1_000_000  # bytes of a config
-MOST_PARTS, DEEPEST = 100_000, 50
+LARGEST, MOST_PARTS, DEEPEST = 1_000_000, 100_000, 50  # of a config: bytes, values, levels
 
 
 class Standing(Enum):
@@ -77,11 +76,10 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The config of a finished run or a saved router. Raises L2DError if there is none."""
-        if not self.path.is_dir():
-            raise L2DError(f"{self.path}: no such folder; {WANTED}")
         file = self.path / "config.yaml"
         if not file.is_file():  # a pipe would never end
-            raise L2DError(f"{self.path}: not a run's folder (no config.yaml); {WANTED}")
+            lacks = "not a run's folder (no config.yaml)" if self.path.is_dir() else "no such folder"
+            raise L2DError(f"{self.path}: {lacks}; {WANTED}")
         if not self.finished and not (self.path / SAVED).exists():
             raise L2DError(f"{self.path}: this run is not finished; the same l2d train command resumes it")
         try:
@@ -102,7 +100,7 @@ class RunFolder:
         return f"{file.read_text(encoding='utf-8')}\n" if file.exists() else ""
 
     def timing(self) -> dict[str, Any]:
-        return dict(json.loads((self.path / "timing.json").read_text(encoding="utf-8")))
+        return dict(json.loads((self.path / "timing.json").read_bytes()))
 
     def _lock(self) -> filelock.BaseFileLock:
         """One per process: who holds it may take it again."""
@@ -142,13 +140,12 @@ class RunFolder:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        last = self.checkpoints / "last.ckpt"
-        return last if last.exists() else None
+        return last if (last := self.checkpoints / "last.ckpt").exists() else None
 
     @property
     def paused_after(self) -> int:
         """The last epoch at which stop_after stopped it; 0 if none."""
-        return self._number("paused.txt", 0)
+        return self._number("paused.txt")
 
     def pause(self, epoch: int) -> None:
         write_text(self.path / "paused.txt", f"{epoch}\n")
@@ -156,16 +153,16 @@ class RunFolder:
     @property
     def batch_parts(self) -> int:
         """Number of micro-batches per batch, raised after running out of memory."""
-        return max(1, self._number("batch_parts.txt", 1))
+        return max(1, self._number("batch_parts.txt"))
 
     def divide_batches(self, parts: int) -> None:
         write_text(self.path / "batch_parts.txt", f"{parts}\n")
 
-    def _number(self, file: str, otherwise: int) -> int:
+    def _number(self, file: str) -> int:
         try:
-            return int((self.path / file).read_text(encoding="utf-8"))
+            return int((self.path / file).read_bytes())
         except (OSError, ValueError):
-            return otherwise
+            return 0
 
     def validation_after(self, epoch: int) -> float:
         """The validation deferral loss after an epoch, from history.csv."""

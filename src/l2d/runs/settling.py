@@ -2,7 +2,7 @@
 
 import math
 
-from l2d.core.results import GuardEvidence, LoggedOutcomes, RunMetrics
+from l2d.core.results import LoggedOutcomes, RunMetrics
 from l2d.utils.text import Z
 
 FAR = 100  # times as many rows: nobody waits for them
@@ -23,15 +23,16 @@ def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
 
 
 def settled_by(metrics: RunMetrics) -> str:
-    """A sentence on the rows that would settle the verdict, if the gain and its spread stay as they are; empty if it is settled, or
-    if no number of rows follows. By a log of a server, new rows alone settle it."""
+    """A sentence on the rows after which the 95 % interval of the gain would exclude 0; empty if it does, or if none follows."""
     seen, rows = metrics.guarded.test, metrics.rows.test
     if metrics.guarded.constant is not None:
         seen, rows = metrics.guarded.validation, metrics.rows.validation
         if seen.gain <= 0:
             return ""
-    needed = rows_needed(seen, rows)
-    if needed is None or needed <= rows:
+    if seen.standard_error is None or not seen.gain:
+        return ""
+    needed = rows * (Z * seen.standard_error / seen.gain) ** 2  # a standard error falls with the root of their number
+    if needed <= rows:
         return ""
     if needed > FAR * rows:
         return f" To settle it would take more than {FAR} times as many rows."
@@ -41,13 +42,6 @@ def settled_by(metrics: RunMetrics) -> str:
         days = "" if log.rows_per_day is None else f", about {rounded(decisions / log.rows_per_day)} days at your rate"
         ways.append(f"`l2d serve --explore 0.1` until about {rounded(decisions)} decisions are graded{days}")
     return f" To settle it: {', or '.join(ways)}."
-
-
-def rows_needed(seen: GuardEvidence, rows: int) -> float | None:
-    """Rows after which the 95 % interval of the gain excludes 0: a standard error falls with the root of their number."""
-    if seen.standard_error is None or not seen.gain:
-        return None
-    return rows * (Z * seen.standard_error / seen.gain) ** 2
 
 
 def rounded(count: float) -> str:

@@ -10,7 +10,6 @@ from l2d.runs.settling import overlap_lines, settled_by
 from l2d.utils.text import Z, aligned, counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ENOUGH = 30  # test rows for a verdict
@@ -47,8 +46,7 @@ def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str
 
 
 def other_experts(metrics: RunMetrics) -> dict[str, Score]:
-    """The scores of always asking each expert and of each plan, cheapest first, without the best ones and the router; of many only
-    the first few."""
+    """Always asking one expert, or following one plan: cheapest first, without what has a row of its own; of many the first few."""
     shown = [metrics.baselines.best_single, *([metrics.plans.simple, metrics] if metrics.plans else [])]
     found, p = dict[str, Score](), len(metrics.experts)
     for k, one in enumerate(metrics.experts):
@@ -128,8 +126,7 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
 
 def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     """The judgement of a log, which does not know every cost."""
-    log = metrics.log
-    if log is None:
+    if (log := metrics.log) is None:
         return []
     asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=False))
     guessed = "estimated, since the log does not give them for these rows and experts"
@@ -154,11 +151,10 @@ def guard_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
     where = "held-out rows" if cross_validated(metrics) else "validation"
     gain = f"{prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input"
-    by_fold = ""  # why a guarded row of a cross-validated run does not show what the guard of all rows does
-    if shows_guarded(metrics) and cross_validated(metrics):
-        by_fold = (
-            f"; the row “{guarded_name(metrics)}” and the verdict judge each fold with a guard fitted on the other four"
-        )
+    # Why a guarded row of a cross-validated run does not show what the guard of all rows does.
+    judged = "and the verdict judge each fold with a guard fitted on the other four"
+    told = shows_guarded(metrics) and cross_validated(metrics)
+    by_fold = f"; the row “{guarded_name(metrics)}” {judged}" if told else ""
     if guarded.constant is not None:
         does = "follows" if is_plan(metrics, guarded.constant) else "sends everything to"
         said = f"{does} {guarded.constant}; on {where} {_no_gain(guarded, prices)} ({counted(metrics.rows.validation, 'row')})"
@@ -185,34 +181,30 @@ def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
 
 
 def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
-    """The verdict on the router as it will be used, with the guard. Its gain is that on rows that neither the router nor the guard
-    saw: in a cross-validated run, each fold under a guard that is fitted to the other four."""
-    guarded, seen = metrics.guarded, metrics.guarded.test
+    """The verdict on the router with its guard, by its gain on rows that neither of them saw."""
+    guarded, seen, by_fold = metrics.guarded, metrics.guarded.test, cross_validated(metrics)
     if metrics.rows.test < ENOUGH:
         tested = counted(metrics.rows.test, "test row")
         return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
-    first, then = ("held-out rows", "held-out rows") if cross_validated(metrics) else ("validation", "the test split")
-    if guarded.constant is not None:
-        hopeful = first == "validation" and guarded.validation.gain > 0
-        more = " More validation rows might show one (validation_fraction)." if hopeful else ""
-        more += settled_by(metrics)
-        use = one_for_all(metrics, guarded.constant)
-        what = "routing" if metrics.plans is None else "the learned plan"
-        return f"verdict: use {use}. No gain from {what} could be shown on {first}.{more}{over_single(metrics, prices)}"
-    gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)}"
-    found = f"On {then} it costs {gain} {{}} per input than {one_for_all(metrics, seen.best_constant)}"
-    tail = over_single(metrics, prices)
-    if seen.gain <= 0:
-        same = f"On {then} it costs the same as {one_for_all(metrics, seen.best_constant)}"
-        kept = "The guard keeps the router." if cross_validated(metrics) else "Routing gained on validation."
-        return f"verdict: unclear. {kept} {found.format('more') if seen.gain < 0 else same}.{settled_by(metrics)}{tail}"
     what = "routing" if metrics.plans is None else "the learned plan"
+    tail = settled_by(metrics) + over_single(metrics, prices)
+    if guarded.constant is not None:
+        hopeful = not by_fold and guarded.validation.gain > 0
+        more = " More validation rows might show one (validation_fraction)." if hopeful else ""
+        use, where = one_for_all(metrics, guarded.constant), "held-out rows" if by_fold else "validation"
+        return f"verdict: use {use}. No gain from {what} could be shown on {where}.{more}{tail}"
+    gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)} {'less' if seen.gain > 0 else 'more'} per input"
+    costs = f"{gain} than" if seen.gain else "the same as"
+    where = "held-out rows" if by_fold else "the test split"
+    found = f"On {where} it costs {costs} {one_for_all(metrics, seen.best_constant)}"
+    if seen.gain <= 0:
+        kept = "The guard keeps the router." if by_fold else "Routing gained on validation."
+        return f"verdict: unclear. {kept} {found}.{tail}"
     if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
-        return f"verdict: {what} may pay. {found.format('less')}, which may be chance.{settled_by(metrics)}{tail}"
-    alone = guarded.deferral_loss + guarded.test.gain
-    oracle = metrics.baselines.oracle
+        return f"verdict: {what} may pay. {found}, which may be chance.{tail}"
+    alone, oracle = guarded.deferral_loss + seen.gain, metrics.baselines.oracle
     way = "" if oracle is None else f", {seen.gain / (alone - oracle.deferral_loss):.0%} of the way to the oracle"
-    return f"verdict: {what} pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}.{tail}"
+    return f"verdict: {what} pays. {found}: {seen.gain / alone:.0%} less{way}.{over_single(metrics, prices)}"
 
 
 def over_single(metrics: RunMetrics, prices: Prices) -> str:
@@ -266,18 +258,13 @@ def run_figure(metrics: RunMetrics) -> "Figure":
     bars.set_xticks(places, names)
     bars.set(xlabel="expert", ylabel="inputs sent to it (%)", title=f"deferral loss {metrics.deferral_loss:.4f}")
     bars.legend()
-    for grid in grids:
-        draw_confusion(grid, confusion or [], names)
+    if confusion:
+        [grid], shares = grids, [[count / max(1, sum(row)) for count in row] for row in confusion]
+        grid.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        for i, j in product(places, places):
+            colour = "white" if shares[i][j] > 0.6 else "black"
+            grid.text(j, i, str(confusion[i][j]), ha="center", va="center", color=colour)
+        grid.set_xticks(places, names)
+        grid.set_yticks(places, names)
+        grid.set(xlabel="router's expert", ylabel="oracle's expert", title="test inputs")
     return picture
-
-
-def draw_confusion(grid: "Axes", confusion: list[list[int]], names: list[str]) -> None:
-    places = range(len(names))
-    shares = [[count / max(1, sum(row)) for count in row] for row in confusion]
-    grid.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for i, j in product(places, places):
-        colour = "white" if shares[i][j] > 0.6 else "black"
-        grid.text(j, i, str(confusion[i][j]), ha="center", va="center", color=colour)
-    grid.set_xticks(places, names)
-    grid.set_yticks(places, names)
-    grid.set(xlabel="router's expert", ylabel="oracle's expert", title="test inputs")

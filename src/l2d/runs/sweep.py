@@ -22,8 +22,7 @@ from l2d.utils.errors import L2DError
 from l2d.utils.own_modules import changed_since
 from l2d.utils.text import aligned, counted, say
 
-# A run that ends without a result and without an error was killed. After this many attempts it is not retried.
-ATTEMPTS = 2
+ATTEMPTS = 2  # after so many, a run that ends without a result and without an error, so was killed, is not retried
 POLL_SECONDS = 2.0
 Launch = Callable[[Sequence[Cell], int], None]
 
@@ -98,13 +97,13 @@ def would_fail(cell: Cell, force: bool) -> bool:
 def list_only(cells: Sequence[Cell], force: bool) -> None:
     """List the runs, and the combinations whose config is invalid."""
     print(listing(cells, force))
-    wrong = {
-        tuple(text for text in without_seed(cell.overrides) if not text.startswith("dry_run=")): cell.problem
-        for cell in cells
-        if would_fail(cell, force)
-    }
+    wrong: dict[str, str] = {}
+    for cell in cells:
+        if would_fail(cell, force):
+            said = " ".join(text for text in without_seed(cell.overrides) if not text.startswith("dry_run="))
+            wrong[said] = cell.problem
     if wrong:
-        print("\nwould fail:\n" + "\n".join(f"  {' '.join(said)}: {problem}" for said, problem in wrong.items()))
+        print("\nwould fail:", *(f"  {said}: {problem}" for said, problem in wrong.items()), sep="\n")
         raise L2DError(f"{len(wrong)} of the combinations would fail")
 
 
@@ -119,12 +118,9 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a cell in a sweep. stamp: with force, the time of a result from before the sweep, which does not count.
-    kills: how often it started and left neither a result nor an error."""
-
     state: State
-    stamp: int = 0
-    kills: int = 0
+    stamp: int = 0  # with force, the time of a result from before the sweep, which does not count
+    kills: int = 0  # how often it started and left neither a result nor an error
     reason: str = ""
 
 
@@ -150,15 +146,15 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
         return replace(before, state=State.HELD)
     if number is None or not was_started(folder, number):
         return replace(before, state=State.TO_DO)
-    kills = before.kills + 1
-    if kills < ATTEMPTS:
-        return replace(before, state=State.TO_DO, kills=kills)
-    reason = f"ended without a result, {kills} times{f' ({trouble})' if trouble else ''}; killed?"
-    return replace(before, state=State.FAILED, kills=kills, reason=reason)
+    before = replace(before, kills=before.kills + 1)
+    if before.kills < ATTEMPTS:
+        return replace(before, state=State.TO_DO)
+    reason = f"ended without a result, {before.kills} times{f' ({trouble})' if trouble else ''}; killed?"
+    return replace(before, state=State.FAILED, reason=reason)
 
 
 def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
-    """Launch cells until all are done or have failed. Returns those that failed, with their reasons. A cell that another process
+    """Launch cells until all are done or have failed; return those that failed, with their reasons. A cell that another process
     holds is polled, and taken over if that process dies. launch(todo, number): the first cell gets this launch number."""
     progress = {cell: first_progress(cell, force) for cell in cells}
     kept = [cell for cell, one in progress.items() if one.state is State.DONE]

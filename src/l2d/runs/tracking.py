@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The facts that a tracker needs: the folder, the cell without its seed, the run within it, the choices made, the config."""
+    """The facts that a tracker needs."""
 
     folder: Path
-    group: str
+    group: str  # the cell, without its seed
     name: str
-    tags: list[str]
+    tags: list[str]  # the choices made
     config: dict[str, Any]
 
 

@@ -1,7 +1,4 @@
-"""l2d tune: one search for each combination of the overrides.
-
-With experiment=table1_error, one search for each of its datasets, setups and methods; its seeds are the winner's.
-"""
+"""l2d tune: one search for each combination of the overrides. The seeds of an experiment are the winner's."""
 
 import sys
 from collections.abc import Sequence
@@ -20,11 +17,16 @@ Combinations = dict[tuple[str, ...], list[int]]  # overrides of a search, and th
 
 def tune(shop: Workshop) -> None:
     """Run all searches; one that fails does not stop the others."""
-    options = check_search(shop.config.tune)
     combinations = searched(shop.grid)
-    check_combinations(shop, combinations)
+    given = {text for overrides in combinations for text in overrides}
+    for key in SET_BY_SEARCH.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
+        raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
+    if {"evaluation=auto", "evaluation=cross_validate"} & given:
+        raise L2DError("evaluation: a search judges trials on validation rows; use holdout, or tune.folds")
+    if shop.config.force:
+        raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
     # All are built before the first is run: a combination that cannot be searched fails at once.
-    studies = build_studies(shop, combinations, options)
+    studies = build_studies(shop, combinations, check_search(shop.config.tune))
     if len(studies) > 1:
         trials = sum(study.most_trials for study in studies)
         finals = sum(study.most_finals for study in studies)
@@ -53,28 +55,18 @@ def searched(grid: Sequence[Sequence[str]]) -> Combinations:
     return found
 
 
-def check_combinations(shop: Workshop, combinations: Combinations) -> None:
-    given = {text for overrides in combinations for text in overrides}
-    for key in SET_BY_SEARCH.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
-        raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
-    if {"evaluation=auto", "evaluation=cross_validate"} & given:
-        raise L2DError("evaluation: a search judges trials on validation rows; use holdout, or tune.folds")
-    if shop.config.force:
-        raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
-
-
 def build_studies(shop: Workshop, combinations: Combinations, options: SearchSettings) -> list[Study]:
     """An experiment may have methods without ρ: they are left out, unless there are no others."""
     studies, left_out = list[Study](), dict[str, NothingToSearch]()
     for overrides, seeds in combinations.items():
-        given, own = list(overrides), options
-        if seeds and not any(text.startswith("tune.final_seeds=") for text in overrides):
+        given, own, keys = list(overrides), options, {text.split("=")[0] for text in overrides}
+        if seeds and "tune.final_seeds" not in keys:
             given.append(f"tune.final_seeds=[{','.join(map(str, seeds))}]")
             own = replace(options, final_seeds=seeds)
         try:
             studies.append(build_study(shop, given, own))
         except NothingToSearch as error:
-            if not any(text.startswith("experiment=") for text in overrides):
+            if "experiment" not in keys:
                 raise
             left_out[error.parameter] = error
     if not studies:

@@ -86,28 +86,22 @@ def begin_search(options: SearchSettings, space: Space | None) -> Search:
     if options.values is not None:
         return grid([dict(zip(options.values, chosen, strict=True)) for chosen in product(*options.values.values())])
     if space is None:
-        problem = "has no ρ to search; name what to search, such as tune.values='{recipe.epochs: [5, 10]}'"
-        raise NothingToSearch("", problem)
+        named = "name what to search, such as tune.values='{recipe.epochs: [5, 10]}'"
+        raise NothingToSearch("", f"has no ρ to search; {named}")
     offsets = PAPER_OFFSETS if options.offsets is None else options.offsets
-    kept = [settings for offset in offsets if (settings := space.at(offset)) is not None]
-    if not kept:
+    if not (kept := [settings for offset in offsets if (settings := space.at(offset)) is not None]):
         raise L2DError(f"tune.offsets={list(offsets)}: none of them leaves every ρ positive")
     return grid(kept)
 
 
 def grid(settings: Sequence[Mapping[str, Any]]) -> Search:
     """All trials at once, without duplicates."""
-    different: list[Mapping[str, Any]] = []
-    for one in settings:
-        if one not in different:
-            different.append(one)
-    yield [Ask(one) for one in different]
+    yield [Ask(one) for place, one in enumerate(settings) if one not in settings[:place]]
 
 
 def optuna_search(options: SearchSettings, space: Space | None) -> Search:
-    """TPE over the size of ρ and each expert's ratio to it (and the recipe, if asked; or over tune.values). The first trial is the
-    method's own ρ. A trial that is worse than the median of the others at the same epoch is pruned. The sampler is seeded and
-    receives results in the order it asked, so a restarted search asks for the same trials."""
+    """TPE over the size of ρ and each expert's ratio to it (and the recipe, if asked; or tune.values), first the method's own ρ.
+    The sampler is seeded and receives results in the order it asked, so a restarted search asks for the same trials."""
     with from_extra("tune", "tune.search=optuna"):
         import optuna
 
@@ -118,23 +112,22 @@ def optuna_search(options: SearchSettings, space: Space | None) -> Search:
     )
     if options.values is not None:
         space = None
-    if space is not None:
+    elif space is not None:
         study.enqueue_trial(start_of(space.start()))
-    elif options.values is None and not options.recipe:
+    elif not options.recipe:
         raise NothingToSearch("", "has no ρ to search; use tune.recipe=true, or tune.values")
     asked, different = 0, set[str]()
     possible = math.inf if options.values is None or options.recipe else math.prod(map(len, options.values.values()))
     while asked < options.trials and len(different) < possible:
         trials = [study.ask() for _ in range(min(options.parallel, options.trials - asked))]
         asked += len(trials)
-        asks = [_settings(trial, options, space) for trial in trials]
-        different |= {str(settings) for settings in asks}
-        alive = list(range(len(trials)))
+        alive = [(trial, _settings(trial, options, space)) for trial in trials]
+        different |= {str(settings) for _, settings in alive}
         for share in [*options.rungs, 1.0]:
-            if not alive:
-                break
-            values = yield [Ask(asks[i], share) for i in alive]
-            alive = [i for i, value in zip(alive, values, strict=True) if _goes_on(study, trials[i], share, value)]
+            if alive:
+                values = yield [Ask(settings, share) for _, settings in alive]
+                found = zip(alive, values, strict=True)
+                alive = [(trial, one) for (trial, one), value in found if _goes_on(study, trial, share, value)]
 
 
 def _goes_on(study: Any, trial: Any, share: float, value: float) -> bool:
@@ -143,15 +136,14 @@ def _goes_on(study: Any, trial: Any, share: float, value: float) -> bool:
 
     if not math.isfinite(value):
         study.tell(trial, state=TrialState.FAIL)
-        return False
-    if share == 1.0:
+    elif share == 1.0:
         study.tell(trial, value)
-        return False
-    trial.report(value, round(1000 * share))
-    if trial.should_prune():
+    else:
+        trial.report(value, round(1000 * share))
+        if not trial.should_prune():
+            return True
         study.tell(trial, state=TrialState.PRUNED)
-        return False
-    return True
+    return False
 
 
 def start_of(rho: Sequence[float]) -> dict[str, float]:

@@ -1,8 +1,5 @@
-"""One search: run trials, choose the least validation deferral loss, then train the winner on several seeds.
-
-Trials are ordinary runs: they resume, any launcher can spread them, and they are never repeated. Only validation results decide.
-Every run reports test results, but they are read only for the table of the winner.
-"""
+"""One search: run trials, choose the least validation deferral loss, then train the winner on several seeds. Trials are ordinary
+runs: they resume, any launcher can spread them, and they are never repeated. Test results are read for the winner's table alone."""
 
 import hashlib
 import json
@@ -85,24 +82,24 @@ class Study:
         return " ".join(choices(self.experiment.plain).values())
 
     @property
+    def kind(self) -> str:
+        """paper: a grid of ρ; values: a grid of the user's own values; optuna: later trials depend on the first ones."""
+        own = self.options.search == "paper" and self.options.values is not None
+        return "values" if own else str(self.options.search)
+
+    @property
+    def is_grid(self) -> bool:
+        """True if all trials are known before the first is run."""
+        return self.kind != "optuna"
+
+    @property
     def folder(self) -> Path:
         """The folder of the search's table, picture and result. Other options are another search."""
         # "totals" was an option of earlier versions, and part of the name.
         options = {**asdict(self.options), "totals": None}
         identity = json.dumps([variant(self.experiment.plain), options], sort_keys=True, default=list)
-        kind = "values" if self.own_grid else self.options.search
-        name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+        name = f"tune-{self.kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
         return RunFolder.of(self.experiment.plain).path.parent.parent / name
-
-    @property
-    def is_grid(self) -> bool:
-        """True if all trials are known before the first is run."""
-        return self.options.search == "paper"
-
-    @property
-    def own_grid(self) -> bool:
-        """True if the trials are all combinations of the user's own values, not a grid of ρ."""
-        return self.is_grid and self.options.values is not None
 
     @property
     def most_trials(self) -> int:
@@ -118,7 +115,7 @@ class Study:
             self.list_trials()
             return
         many = f"{self.most_trials} trials{'' if self.is_grid else ' at most'}"
-        how = "own values" if self.own_grid else str(self.options.search)
+        how = "own values" if self.kind == "values" else self.kind
         print(f"\n{self.title}: search by validation deferral loss ({how}, {many}), into {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("result.json", "result.md"):  # of an earlier search; some of its runs may be gone
@@ -127,11 +124,10 @@ class Study:
         trials = self.ordered()
         picture = trials_figure(list(self.trials.values()), self.title)
         write_atomically(self.folder / "trials.png", lambda path: picture.savefig(path))
-        whole = [trial for trial in trials if trial.whole]
-        if not whole:
+        if not (whole := [trial for trial in trials if trial.whole]):
             raise L2DError(f"no trial could be run: {next(iter(self.trials.values())).reason}")
         winner = whole[0]
-        ties = sum(trial.value == winner.value for trial in whole) - 1
+        ties = sum(trial.value == winner.value for trial in whole[1:])
         tied = f", tied with {ties} more" if ties else ""
         print(f"\n{aligned(*trial_rows(trials))}")
         print(f"\nbest: {winner.name} (validation deferral loss {winner.value:.4f}{tied})")
@@ -140,7 +136,7 @@ class Study:
     def list_trials(self) -> None:
         cells = {cell.run.path: cell for ask in self.first for cell in self.cells(ask)}
         more = "" if self.is_grid else " (the later ones depend on these)"
-        how = "tune.values" if self.own_grid else f"tune.search={self.options.search}"
+        how = "tune.values" if self.kind == "values" else f"tune.search={self.kind}"
         print(f"{self.title}: {how}, the first trials{more}:\n{listing([*cells.values()])}")
         what = "the winner and its controls" if self.options.ablation else "the winner"
         print(f"then {what}: {counted(self.most_finals, 'run')} at most")
@@ -158,29 +154,24 @@ class Study:
 
     def ordered(self) -> list[Trial]:
         """Best first. Ties in a grid of ρ go to the last trial, since larger ρ are safer."""
-        return ordered(list(self.trials.values()), last_wins=self.is_grid and not self.own_grid)
+        return ordered(list(self.trials.values()), last_wins=self.kind == "paper")
 
     def cells(self, ask: Ask) -> list[Cell]:
         """The runs of one trial: its seeds, or its seeds on each fold."""
-        folds = self.options.folds
+        folds, seeds = self.options.folds, self.options.seeds
         parts = [[f"fold={j + 1}/{folds}"] for j in range(folds)] if folds > 1 else [[]]
-        seeds = self.options.seeds
         grid = [[*self.overrides, *ask.overrides, *part, f"seed={seed}"] for seed in seeds for part in parts]
         whole = self.shop.cells(grid)
         stop = epoch_of(ask, whole[0].epochs)
-        if stop == whole[0].epochs:
-            return whole
-        return self.shop.cells([[*overrides, f"stop_after={stop}"] for overrides in grid])
+        part = stop < whole[0].epochs
+        return self.shop.cells([[*overrides, f"stop_after={stop}"] for overrides in grid]) if part else whole
 
     def run_cells(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Each round of a search has its own folder for the status files of the workers."""
-        if self.workers is None:
-            self.workers = self.shop.open()
-        self.rounds += 1
+        self.workers, self.rounds = self.workers or self.shop.open(), self.rounds + 1
         folder = self.workers / str(self.rounds)
         folder.mkdir()
-        different = {cell.run.path: cell for cell in cells}
-        return self.shop.run([*different.values()], folder)
+        return self.shop.run([*{cell.run.path: cell for cell in cells}.values()], folder)
 
     def ask(self, asks: Sequence[Ask]) -> list[float]:
         """Run trials as far as asked. Returns their values."""
@@ -188,10 +179,8 @@ class Study:
         self.trial_runs |= {cell.run.path for some in cells for cell in some}
         failed = self.run_cells([cell for some in cells for cell in some])
         reasons = {cell.run.path: reason for cell, reason in failed.items()}
-        values: list[float] = []
-        for ask, some in zip(asks, cells, strict=True):
-            trial = judged(ask, some, reasons)
-            values.append(trial.value)
+        found = [judged(ask, some, reasons) for ask, some in zip(asks, cells, strict=True)]
+        for ask, trial in zip(asks, found, strict=True):
             known = self.trials.get(ask.overrides)
             if known is None or not known.whole:  # a finished trial that is asked for again stays finished
                 self.trials[ask.overrides] = trial
@@ -200,11 +189,10 @@ class Study:
             least = f" (best so far {best:.4f})" if math.isfinite(best) else ""
             loss = f"validation deferral loss {trial.value:.4f}{least}"
             print(f"trial {len(self.trials)}: {trial.name}: {state}, {loss}")
-        return values
+        return [trial.value for trial in found]
 
     def train_winner(self, winner: Trial) -> None:
-        """Train the winner, and its controls if asked, on the final seeds. Only here are test results read. Writes result.md, and
-        result.json if no run failed."""
+        """Train the winner, and its controls if asked, on the final seeds. Write result.md, and result.json if no run failed."""
         config, seeds = self.experiment.plain, self.options.final_seeds
         rows = {"tuned": Ask(winner.settings)} | (controls(config, winner) if self.options.ablation else {})
         grids = {name: [[*self.overrides, *ask.overrides, f"seed={s}"] for s in seeds] for name, ask in rows.items()}

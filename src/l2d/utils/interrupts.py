@@ -8,8 +8,7 @@ TERMINATED = 128 + signal.SIGTERM  # the status that a shell reports for a proce
 
 
 def say_at_the_end(line: str) -> None:
-    """Print a line instead of a KeyboardInterrupt's traceback. The exception must still propagate: Python then exits by the
-    signal, with status 130, and a shell loop around the command stops too."""
+    """Print a line instead of a KeyboardInterrupt's traceback. It must propagate: a loop around the command then stops too."""
     before = sys.excepthook
 
     def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

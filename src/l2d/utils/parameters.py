@@ -1,9 +1,7 @@
-"""Types of parameters: declared once, in the signature of the class, and checked before anything is built.
+"""Types of parameters, which signatures declare: tau: NonNegative, rewards: Literal["sum_others", "complement"].
 
-    def __init__(self, *, tau: NonNegative, rewards: Literal["sum_others", "complement"]) -> None: ...
-
-The types below are plain annotations; pydantic checks values against them. config/signatures.py reads the signatures from
-the source, so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins.
+They are plain annotations, and pydantic checks values against them. config/signatures.py reads the signatures from the source,
+so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins.
 """
 
 from collections.abc import Callable, Mapping, Sequence

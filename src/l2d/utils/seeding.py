@@ -1,8 +1,5 @@
-"""Independent random streams from one seed.
-
-Every draw (validation split, experts, initial weights, the order of each epoch) has a stream of its own, named by its purpose.
-So a change to one never affects another, and a resumed run makes the same draws as an uninterrupted one.
-"""
+"""Independent random streams from one seed. Every draw (validation split, experts, initial weights, the order of each epoch) has
+one, named by its purpose: a change to one never affects another, and a resumed run draws the same as an uninterrupted one."""
 
 import hashlib
 from typing import TYPE_CHECKING

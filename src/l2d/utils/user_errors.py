@@ -20,21 +20,21 @@ MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 def is_mistake(error: BaseException) -> bool:
     """True if one line is enough for the user. An OSError must name a file for that."""
-    if isinstance(error, L2DError | HydraException | OmegaConfBaseException):
-        return True
-    return isinstance(error, OSError) and error.filename is not None
+    own = isinstance(error, L2DError | HydraException | OmegaConfBaseException)
+    return own or (isinstance(error, OSError) and error.filename is not None)
 
 
 @contextmanager
 def answering(interrupted: str = "interrupted; nothing was written") -> Iterator[None]:
-    """Wraps a command without Hydra. A user's mistake prints one line and exits with status 1. A closed pipe (`| head`) exits
-    silently, also with status 1."""
+    """Wraps a command. A user's mistake is one line and status 1, a closed pipe (`| head`) status 1; a bug keeps its traceback."""
     try:
         try:
             yield
         finally:  # also after argparse's --help, which raises SystemExit
             sys.stdout.flush()
     except BrokenPipeError:
+        if not is_unread():
+            raise
         end_quietly()
     except MISTAKES as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1" or not is_mistake(error):

@@ -13,11 +13,11 @@ from l2d.analysis.report.read import read_cells
 from l2d.analysis.report.verdicts import (
     CellVerdict,
     Measured,
-    PaperVerdict,
+    by_names,
     cell_verdicts,
     distance,
     measured_in,
-    verdicts,
+    verdict,
     verdicts_page,
 )
 from l2d.commands.report import write_report
@@ -51,8 +51,7 @@ def ours(*losses: float, method: str = "mild", recipe: str = "paper", oracle: fl
     ],
 )
 def test_the_rule_by_hand(losses: tuple[float, ...], std: float, oracle: float, word: str) -> None:
-    one = PaperVerdict(PaperNumber("1", NAMES, 1.0, std), {"paper": ours(*losses, oracle=oracle)})
-    assert one.word == word
+    assert verdict(PaperNumber("1", NAMES, 1.0, std), by_names([ours(*losses, oracle=oracle)])) == word
 
 
 @pytest.mark.parametrize(
@@ -68,23 +67,21 @@ def test_the_rule_by_hand(losses: tuple[float, ...], std: float, oracle: float, 
 def test_unknown_rows_have_their_largest_variance(cost: str, tested: int, word: str) -> None:
     names = (*NAMES[:3], cost, "mild")
     found = Measured(names, "paper", dict.fromkeys(range(3), 0.5), SHARES, (0.0, SHARES), tested)
-    assert PaperVerdict(PaperNumber("1", names, 0.5, 0.0), {"paper": found}).word == word
-    known = {seed: np.full(200, 0.5) for seed in range(3)}
-    assert PaperVerdict(PaperNumber("1", names, 0.5, 0.0), {"paper": replace(found, losses=known)}).word == "reproduced"
+    number, known = PaperNumber("1", names, 0.5, 0.0), {seed: np.full(200, 0.5) for seed in range(3)}
+    assert verdict(number, by_names([found])) == word
+    assert verdict(number, by_names([replace(found, losses=known)])) == "reproduced"
 
 
 def test_only_the_papers_recipe_is_judged_and_the_most_seeds_count() -> None:
-    fast = ours(1.0, 1.0, 1.0, recipe="fast")
-    number = PaperNumber("1", NAMES, 1.0, 0.0)
-    assert PaperVerdict(number, {"fast": fast, "paper": ours(2.0, 2.0, 2.0)}).word == "not reproduced"
-    assert PaperVerdict(number, {"fast": fast}).word == "other recipe"
-    assert PaperVerdict(number, {}).word == "not run"
-    asked = PaperNumber("3", ("mmlu", "llm", "llm", "error", "mild"), 1.0, 0.0)
-    assert PaperVerdict(asked, {}).word == "not reproducible"
+    fast, number = ours(1.0, 1.0, 1.0, recipe="fast"), PaperNumber("1", NAMES, 1.0, 0.0)
+    assert verdict(number, by_names([fast, ours(2.0, 2.0, 2.0)])) == "not reproduced"
+    assert verdict(number, by_names([fast])) == "other recipe"
+    assert verdict(number, {}) == "not run"
+    assert verdict(PaperNumber("3", ("mmlu", "llm", "llm", "error", "mild"), 1.0, 0.0), {}) == "not reproducible"
     # Runs that differ in speed alone are the same experiment.
     many, one = ours(0.02, 0.02, 0.02), ours(0.5)
     for given in ([many, one], [one, many]):
-        assert next(found for found in verdicts(given) if found.number.names == NAMES).by_recipe["paper"] is many
+        assert by_names(given)[NAMES, "paper"] is many
 
 
 def cell_of(tdef: Measured, mild: Measured) -> CellVerdict:

@@ -12,10 +12,10 @@ from l2d.utils.errors import L2DError
 def test_a_rebuilt_encoder_reads_the_tokenizer_that_the_run_kept(tmp_path: Path) -> None:
     arguments = {"model": "some/model", "max_length": 64, "start_share": 0.25}
     described = {"_target_": "l2d.data.text.tokens.Tokens", **arguments}
-    encoder = rebuild_encoder(described, {"model": str(tmp_path), "pretrained": False}, ())
+    encoder = rebuild_encoder(described, {"model": str(tmp_path), "pretrained": False}, (), {})
     assert isinstance(encoder, Tokens)
     assert (encoder.model, encoder.max_length) == (str(tmp_path), 64)
-    assert rebuild_encoder(None, {"model": str(tmp_path)}, ()) is None
+    assert rebuild_encoder(None, {"model": str(tmp_path)}, (), {}) is None
 
 
 def test_a_run_of_another_version_is_to_be_trained_again(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Groups of finished runs that make up one curve, with their decisions and estimates on the test split."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from l2d.analysis.curve.points import Floats, Ints, chances_of
+from l2d.analysis.curve.points import Floats, Ints, Point, chances_of, point
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import variant
 from l2d.core.results import RunMetrics
@@ -22,6 +22,7 @@ OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors", "held_out.mean_errors")
 READ = ("costs", "prices", "scores", "posterior", "decisions", "guarded", "expected_errors")  # of test.npz
 HELD_OUT_PRICES = ("held_out.expected_prices", "held_out.prices", "held_out.mean_prices")
+Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and prices, at a threshold or λ
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,10 @@ class Estimated:
     told: Floats
     prices: Floats
 
+    def point(self, decide: Decide, at: float) -> Point:
+        """at: a threshold or λ."""
+        return point(decide(self.estimates, self.told, at), self.errors, self.prices)
+
 
 @dataclass(frozen=True)
 class Kept(Estimated):
@@ -128,7 +133,7 @@ class MeasuredGroup:
 def measure_group(group: CurveGroup) -> MeasuredGroup:
     """Raises L2DError if the group's runs do not belong together."""
     cells = [*group.cells.values(), *group.repriced.values(), *([group.cascade] if group.cascade is not None else [])]
-    files = [cell.run_folder(seed) / "data.txt" for cell in cells for seed in cell.runs]
+    files = (cell.run_folder(seed) / "data.txt" for cell in cells for seed in cell.runs)
     if len({file.read_text(encoding="utf-8").strip() for file in files if file.exists()}) > 1:
         raise L2DError(f"{group.name}: its runs used different data (data.txt)")
     runs = {scale: read_runs(cell) for scale, cell in group.cells.items()}
@@ -140,18 +145,12 @@ def measure_group(group: CurveGroup) -> MeasuredGroup:
             if not np.array_equal(errors.setdefault(seed, run.errors), run.errors):
                 raise L2DError(f"{group.cells[scale].run_folder(seed)}: its experts differ from the other scales'")
     dearest = next(iter(runs[max(runs)].values()))
-    prices = dearest.prices / max(runs)
+    prices, models = dearest.prices / max(runs), [expert.name for expert in dearest.metrics.experts]
+    chances = {} if group.cascade is None else chances_by_seed(group.cascade, prices)
     found = {name: expected_errors(cell, prices) for name, cell in group.repriced.items()}
     expected = {name: estimates for name, estimates in found.items() if estimates}
-    return MeasuredGroup(
-        runs=runs,
-        errors=errors,
-        prices=prices,
-        models=[expert.name for expert in dearest.metrics.experts],
-        chances={} if group.cascade is None else chances_by_seed(group.cascade, prices),
-        expected=expected,
-        held_out={name: validation_estimates(group.repriced[name], seeds, prices) for name, seeds in expected.items()},
-    )
+    held_out = {name: validation_estimates(group.repriced[name], seeds, prices) for name, seeds in expected.items()}
+    return MeasuredGroup(runs, errors, prices, models, chances, expected, held_out)
 
 
 def read_runs(cell: FinishedCell) -> dict[int, MeasuredRun]:
@@ -177,11 +176,10 @@ def read_run(file: Path, metrics: RunMetrics) -> MeasuredRun:
 
 def chances_by_seed(cell: FinishedCell, prices: Floats) -> Estimates:
     """prices: the list's."""
-    found = {}
-    for seed, run in read_runs(cell).items():
-        chances = chances_of(run.scores, float(run.metrics.method_buffers["reward_scale"]), run.prices)
-        found[seed] = Estimated(chances, run.errors, prices, prices)
-    return found
+    runs = read_runs(cell)
+    scales = {seed: float(run.metrics.method_buffers["reward_scale"]) for seed, run in runs.items()}
+    chances = {seed: chances_of(run.scores, scales[seed], run.prices) for seed, run in runs.items()}
+    return {seed: Estimated(chances[seed], run.errors, prices, prices) for seed, run in runs.items()}
 
 
 def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:

@@ -1,7 +1,5 @@
-"""The parts of a curve: points (price, error), and the figures by which public benchmarks compare routers.
-
-errors [N, p]; prices: β of the price list, without cost.scale, [p], or [N, p] if they differ between rows; decisions int [N].
-"""
+"""Points (price, error) of a curve, and the figures by which public benchmarks compare routers. errors [N, p]; prices: β of the
+list, without cost.scale, [p], or [N, p] if they differ between rows; decisions int [N]."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -105,10 +103,9 @@ def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
 
 
 def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
-    """The average performance gap recovered of RouteLLM (Ong et al. 2024), for two models; None where they are equally accurate.
-    The share α of the queries with the highest preference [N] goes to the strong model; PGR(α) is the share of the accuracy gap
-    between the two models that this closes. Its mean is over α = 0, 1/N, …, 1. Ties are taken in random order, in expectation: one
-    preference for all gives 1/2. weak, strong: the models' errors [N]."""
+    """RouteLLM's average performance gap recovered (Ong et al. 2024), for two models; None where they are equally accurate. The
+    share α of the queries with the highest preference [N] goes to the strong model; PGR(α) is the share of the accuracy gap that
+    this closes. Its mean is over α = 0, 1/N, …, 1; ties in random order, in expectation. weak, strong: the models' errors [N]."""
     _, place, counts = np.unique(-preference, return_inverse=True, return_counts=True)
     gains = weak - strong
     total = float(gains.sum())
@@ -140,27 +137,22 @@ def gain_at_budget(points: Iterable[Point], models: Sequence[Point], budget: flo
     return min(affordable) - float(np.interp(budget, prices, errors))
 
 
-def gap_closed(gain: float | None, oracles: float | None) -> float | None:
-    """The share of the oracle's gain over the best single model that a router reaches; None where the oracle gains nothing."""
-    return None if gain is None or oracles is None or oracles < 1e-12 else gain / oracles
-
-
 def price_saved(points: Iterable[Point], strong: Point) -> float | None:
-    """The share of the most accurate model's price that is saved at its accuracy; None if that is never reached, or if it is
-    free."""
+    """The share of the most accurate model's price that is saved at its accuracy; None if never reached, or if it is free."""
     reached = price_to_reach(points, 1 - strong[1])
     return None if reached is None or strong[0] <= 0 else 1 - reached / strong[0]
 
 
 def benchmark_figures(drawn: Mapping[str, Sequence[Point]], models: Sequence[Point], ends: Ends) -> dict[str, Any]:
-    """The figures of each curve in `drawn`, by name; the budget is the price of the most accurate model."""
+    """By curve; the budget is the price of the most accurate model. gap_closed: the share of the oracle's gain that is reached."""
     strong = models[strong_of(models)]
     curves = {name: found for name, found in drawn.items() if found}
     gains = {name: gain_at_budget(found, models, strong[0]) for name, found in curves.items()}
+    most = gains.get("oracle") or 0.0
     return {
         "aiq": {name: aiq(found, ends) for name, found in curves.items()},
         "budget": strong[0],
         "gain_at_budget": gains,
-        "gap_closed": {name: gap_closed(gain, gains.get("oracle")) for name, gain in gains.items()},
+        "gap_closed": {k: None if gain is None or most < 1e-12 else gain / most for k, gain in gains.items()},
         "price_saved": {name: price_saved(found, strong) for name, found in curves.items()},
     }

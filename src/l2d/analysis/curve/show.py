@@ -133,7 +133,13 @@ def curve_figure(curve: Curve) -> "Figure":
     axes.errorbar(*_xy(router), yerr, xerr, marker="o", markersize=4, capsize=2, color="tab:blue", label=label)
     if (name := f"router{GUARDED}") in drawn:
         axes.plot(*_xy(curve.of("guarded", "")), "o:", color="tab:blue", markerfacecolor="none", label=name)
-    _draw_models(axes, curve.of("single"))
+    models = curve.of("single")
+    axes.plot(*_xy(models), "ks", label="one model for all")
+    middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2
+    for mark in models:  # names stay inside the frame
+        side, shift = ("left", (4, 4)) if mark.price <= middle else ("right", (-6, -12))
+        at = (mark.price, 100 * mark.error)
+        axes.annotate(mark.name, at, xytext=shift, textcoords="offset points", ha=side, fontsize=8)
     seeds = counted(len(summary["seeds"]), "seed")
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {seeds}"
     money = ", $" if curve.prices.sign else ""
@@ -145,12 +151,3 @@ def curve_figure(curve: Curve) -> "Figure":
 def _xy(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
     in_order = sorted(marks, key=lambda mark: mark.point)
     return [mark.price for mark in in_order], [100 * mark.error for mark in in_order]
-
-
-def _draw_models(axes: Any, models: Sequence[Mark]) -> None:
-    axes.plot(*_xy(models), "ks", label="one model for all")
-    middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2
-    for mark in models:  # names stay inside the frame
-        side, shift = ("left", (4, 4)) if mark.price <= middle else ("right", (-6, -12))
-        at = (mark.price, 100 * mark.error)
-        axes.annotate(mark.name, at, xytext=shift, textcoords="offset points", ha=side, fontsize=8)

@@ -1,24 +1,23 @@
 """A group's curve: the router's points over seeds, its rivals, and summary numbers."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from l2d.analysis.curve import points
-from l2d.analysis.curve.measure import CurveGroup, Estimated, Kept, MeasuredGroup, MeasuredRun
-from l2d.analysis.curve.points import Floats, Ints, Point
+from l2d.analysis.curve.measure import CurveGroup, Decide, Estimated, Kept, MeasuredGroup, MeasuredRun
+from l2d.analysis.curve.points import Floats, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
 from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
-from l2d.core.results import ESTIMATED, KNOWN, Score
+from l2d.core.results import ESTIMATED, KNOWN
 
 REACHED = 0.95  # of the strong model's accuracy
 GUARDED = ", guarded"  # ends the name of a curve
 THRESHOLDS = np.linspace(0, 1, 101)
-Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and prices, at a threshold or λ
 
 
 @dataclass(frozen=True)
@@ -74,18 +73,15 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
     return Curve(marks, summarise_curve(group, measured, marks, unit), unit)
 
 
-def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point], **more: Any) -> Mark:
+def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point]) -> Mark:
     (price, price_std), (error, error_std) = (mean_std(values) for values in zip(*found, strict=True))
-    return Mark(kind, name, at, price, error, len(found), price_std, error_std, **more)
+    return Mark(kind, name, at, price, error, len(found), price_std, error_std)
 
 
 def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Mapping[int, Estimated]) -> list[Mark]:
     """The mean point at each value of the grid."""
-
-    def at(value: float) -> list[Point]:
-        return [points.point(decide(one.estimates, one.told, value), one.errors, one.prices) for one in known.values()]
-
-    return [mean_mark(kind, name, value, at(value)) for value in grid.tolist() if known]
+    values = grid.tolist() if known else []
+    return [mean_mark(kind, name, at, [one.point(decide, at) for one in known.values()]) for at in values]
 
 
 def repriced_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
@@ -121,34 +117,27 @@ def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
 
 def guarded_router(measured: MeasuredGroup) -> list[Mark]:
     """The points of the runs at each scale with their guards; none if some run did not keep those decisions."""
-    found = []
+    found, prices = [], measured.prices
     for scale, runs in measured.runs.items():
-        own = [(run.guarded, run.errors) for run in runs.values() if run.guarded is not None]
-        if len(own) < len(runs):
+        at = [points.point(run.guarded, run.errors, prices) for run in runs.values() if run.guarded is not None]
+        if len(at) < len(runs):
             return []
-        at = [points.point(guarded, errors, measured.prices) for guarded, errors in own]
         found.append(mean_mark("guarded", "", scale, at))
     return found
 
 
 def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
     runs, prices = measured.runs[scale].values(), measured.prices
-    found = [points.point(run.decisions, run.errors, prices) for run in runs]
-    validation = [run.metrics.validation for run in runs]
+    mark = mean_mark("router", "", scale, [points.point(run.decisions, run.errors, prices) for run in runs])
+    scores, paid = [run.metrics.validation for run in runs], None
+    if scale:  # at list prices
+        paid = statistics.fmean(score.mean_price / scale for score in scores)
+    elif prices.ndim == 1:  # these runs paid nothing: the price follows from their shares, unless each row has its own
+        paid = statistics.fmean(float(np.dot(score.ratios, prices)) for score in scores)
+    error = statistics.fmean(score.error_rate for score in scores)
     gaps = [gap for run in runs if (gap := apgr_of_run(run, prices)) is not None]
-    return mean_mark(
-        *("router", "", scale, found),
-        validation_price=validation_price(validation, scale, prices),
-        validation_error=statistics.fmean(score.error_rate for score in validation),
-        apgr=statistics.fmean(gaps) if gaps else None,
-    )
-
-
-def validation_price(scores: Sequence[Score], scale: float, prices: Floats) -> float | None:
-    """At list prices. At scale 0 the runs paid nothing: the price follows from their shares, or is None if each row has its own."""
-    if scale:
-        return statistics.fmean(score.mean_price / scale for score in scores)
-    return None if prices.ndim == 2 else statistics.fmean(float(np.dot(score.ratios, prices)) for score in scores)
+    gap = statistics.fmean(gaps) if gaps else None
+    return replace(mark, validation_price=paid, validation_error=error, apgr=gap)
 
 
 def apgr_of_run(run: MeasuredRun, prices: Floats) -> float | None:
@@ -170,8 +159,7 @@ def area_by_seed(measured: MeasuredGroup) -> list[float]:
 
 
 def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
-    """The points of the router, the mixtures, the cascade (perhaps none), each repriced method and the oracle; and of guarded
-    curves, if the guard changes some point."""
+    """The router, the mixtures, the cascade, each repriced method, the oracle; guarded curves if the guard changes a point."""
     found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
     for mark in marks:
         if mark.kind != "single":

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -66,16 +65,20 @@ def interval_of(mean: float, variances: Sequence[tuple[float, float]], level: fl
 
 
 def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
-    """The means over runs in a router's entry."""
+    """of_gap: the share of the gap between the best single expert's mean loss and the oracle's that the router closes."""
     errors = mean_columns([expert.error_rate for expert in run.experts] for run in runs)
     prices = mean_columns([expert.price for expert in run.experts] for run in runs)
     guarded, spread = mean_std([run.guarded.deferral_loss for run in runs])
-    constant = sum(run.guarded.constant is not None for run in runs)  # in so many seeds the guard chose one expert
+    constant = sum(run.guarded.constant is not None for run in runs)
+    oracles = [run.baselines.oracle for run in runs if run.baselines.oracle]
+    single = statistics.fmean(run.baselines.best_single.deferral_loss for run in runs)
+    gap = single - statistics.fmean(one.deferral_loss for one in oracles) if len(oracles) == len(runs) else 0.0
+    gained = single - statistics.fmean(run.deferral_loss for run in runs)
     confusions = [run.confusion for run in runs if run.confusion]
     return mean_scores(runs) | {
         "guarded": {"mean": guarded, "std": spread, "constant": constant},
-        "of_gap": mean_of_gap(runs),
-        "oracle_ratios": mean_columns(run.baselines.oracle.ratios for run in runs if run.baselines.oracle) or None,
+        "of_gap": gained / gap if gap > 1e-12 else None,
+        "oracle_ratios": mean_columns(one.ratios for one in oracles) or None,
         "collapsed": sum(run.collapsed_expert is not None for run in runs),
         "confusion": [mean_columns(rows) for rows in zip(*confusions, strict=True)] or None,
         "prices": runs[0].prices,
@@ -101,25 +104,13 @@ def mean_columns(rows: Iterable[Sequence[float]]) -> list[float]:
     return [statistics.fmean(column) for column in zip(*rows, strict=True)]
 
 
-def mean_of_gap(runs: Sequence[RunMetrics]) -> float | None:
-    """The share of the gap between the best single expert's mean loss and the oracle's that the router closes; None if there is no
-    gap."""
-    oracles = [found.deferral_loss for run in runs if (found := run.baselines.oracle) is not None]
-    if len(oracles) < len(runs):
-        return None
-    single = statistics.fmean(run.baselines.best_single.deferral_loss for run in runs)
-    gap = single - statistics.fmean(oracles)
-    return (single - statistics.fmean(run.deferral_loss for run in runs)) / gap if gap > 1e-12 else None
-
-
 def mean_calibration(runs: Sequence[RunMetrics]) -> list[list[float]] | None:
     """The ten bins, averaged over seeds by weight."""
     known = [run.calibration for run in runs if run.calibration]
-    bins: dict[int, list[list[float]]] = defaultdict(list)
+    sums = np.zeros((10, 3))
     for weight, predicted, observed in chain.from_iterable(known):
-        bins[min(int(predicted * 10), 9)].append([weight, weight * predicted, weight * observed])
-    sums = [[sum(column) for column in zip(*rows, strict=True)] for _, rows in sorted(bins.items())]
-    return [[weight / len(known), p / weight, o / weight] for weight, p, o in sums] or None
+        sums[min(int(predicted * 10), 9)] += weight, weight * predicted, weight * observed
+    return [[weight / len(known), p / weight, o / weight] for weight, p, o in sums.tolist() if weight] or None
 
 
 def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -72,8 +72,7 @@ def is_papers_tdef(cell: FinishedCell) -> bool:
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
-    """The paper's tdef, or else the best, of the cells that differ from this one in the method alone (a tuned one also in what the
-    search set). None for that cell itself."""
+    """The paper's tdef, else the best, of the cells that differ in the method (and what a search set) alone; None for itself."""
     varied = ("method.", *(text.split("=")[0] for text in (cell.tuned.chosen if cell.tuned else ())))
     rest = cell.settings_but(*varied)
     alike = [other for other in members if other.runs and other.settings_but(*varied) == rest]
@@ -98,15 +97,15 @@ def summarise(cells: Sequence[FinishedCell], file: Path = PAPER) -> list[Entry]:
     papers = {cell: printed[cell.names[:5]] for cell, recipe in zip(wanted, recipes, strict=True) if recipe}
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
-        entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels, papers) for cell in members]
+        for cell in members:
+            entries.append(place | {"label": labels[cell]} | router_entry(cell, members, labels, papers.get(cell)))
         entries += [place | entry for entry in baseline_entries(members, labels)]
     return entries
 
 
 def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> list[Entry]:
-    """The baselines of the cell with the most seeds. It is named if others of the same seeds differ: neighbours depend on the
-    router's inputs, and so do the costs that a log estimates. Cells without cost.noise take precedence: with it, the best single
-    expert is chosen on noisy costs."""
+    """Those of the cell with the most seeds, if possible without cost.noise, which affects the best single expert. It is named if
+    others of the same seeds differ: neighbours depend on the router's inputs, and so do the costs that a log estimates."""
     finished = [cell for cell in members if cell.runs]
     if not finished:
         return []
@@ -122,12 +121,8 @@ def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCe
 
 
 def router_entry(
-    cell: FinishedCell,
-    members: Sequence[FinishedCell],
-    labels: Mapping[FinishedCell, str],
-    papers: Mapping[FinishedCell, PaperNumber],
+    cell: FinishedCell, members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str], paper: PaperNumber | None
 ) -> Entry:
-    paper = papers.get(cell)
     seeds, wanted = len(cell.runs), len(cell.wanted)
     chosen = " ".join(text.removeprefix("method.") for text in cell.tuned.chosen) if cell.tuned else ""
     entry: Entry = {"kind": "router", "method": cell.method, "variant": cell.names[5], "folder": str(cell.folder)}
@@ -177,12 +172,10 @@ class Finding:
         """The last columns of the summary."""
         sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[self.pays]
         guarded = "" if self.guarded is None else f"{self.guarded:.4f}"
-        return {
-            "change": f"{self.change}{sure}",
-            "with_the_guard": f"{guarded} ({self.guard_words})" if self.guard_words else guarded,
-            "beats": listed(self.beaten, NAMES),
-            "level_with": listed([*self.level, *(f"{name} (too few seeds)" for name in self.untold)], NAMES),
-        }
+        guarded += f" ({self.guard_words})" if self.guard_words else ""
+        level = listed([*self.level, *(f"{name} (too few seeds)" for name in self.untold)], NAMES)
+        beats = listed(self.beaten, NAMES)
+        return {"change": self.change + sure, "with_the_guard": guarded, "beats": beats, "level_with": level}
 
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
@@ -197,8 +190,8 @@ def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
 def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Finding:
     ranked = sorted(finished, key=mean_loss)
     best = ranked[0]
-    verdicts = {labels[cell]: is_below(best.losses[0], cell.losses[0]) for cell in ranked if cell is not best}
-    beaten, level, untold = (tuple(one for one in verdicts if verdicts[one] is kind) for kind in (True, False, None))
+    below = {labels[cell]: is_below(best.losses[0], cell.losses[0]) for cell in ranked if cell is not best}
+    beaten, level, untold = (tuple(name for name in below if below[name] is kind) for kind in (True, False, None))
     guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
     safest = min(ranked, key=guarded.__getitem__)  # where the guard makes some equal, the first of them
     return Finding(

@@ -49,9 +49,8 @@ def paper_numbers(file: Path = PAPER) -> tuple[PaperNumber, ...]:
             raise L2DError(f"{file}: no column {', '.join(missing)}; expected {','.join(COLUMNS)}")
         found = []
         for row in (row for row in rows if row["mean"]):
-            names, shares = tuple(row[key] for key in (*BLOCK, "method")), map(float, row["ratios"].split())
-            ratios = tuple(share / 100 for share in shares)
-            found.append(PaperNumber(row["table"], names, float(row["mean"]), float(row["std"]), ratios))
+            names, ratios = tuple(row[key] for key in COLUMNS[1:6]), (float(x) / 100 for x in row["ratios"].split())
+            found.append(PaperNumber(row["table"], names, float(row["mean"]), float(row["std"]), tuple(ratios)))
         return tuple(found)
 
 
@@ -69,8 +68,7 @@ def paper_results(file: Path = PAPER) -> dict[Names, PaperNumber]:
 
 
 def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
-    """The recipe of each run, fast or paper, if it is the paper's experiment with that recipe; else None. A run: its names, and
-    the settings that can change its result."""
+    """For each run (its names, and the settings that can change its result): fast, paper, or None if it is not the paper's."""
     left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
     found: list[str | None] = [None] * len(left)
     for recipe in ("fast", "paper"):  # one after the other: composing takes time, and few runs have the paper's recipe

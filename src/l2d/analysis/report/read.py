@@ -1,5 +1,4 @@
-"""Read finished runs: metrics.json of each, config.yaml of one per cell, history.csv for learning curves; and the searches of
-`l2d tune` among them: each winner is a cell, trials are none."""
+"""Reads finished runs, and the searches of `l2d tune` among them: each winner is a cell, trials are none."""
 
 import csv
 import glob
@@ -29,16 +28,15 @@ LEVELS = ("dataset", "setup", "experts", "cost", "method", "variant")  # the fol
 
 @dataclass(frozen=True)
 class Tuned:
-    """A search with a result. search: its folder's name. tried: the number of settings. chosen: key=value. start, winner,
-    trial_runs: absolute paths of cells and runs. seeds: of the winner."""
+    """A search with a result."""
 
-    search: str
-    tried: int
-    chosen: tuple[str, ...]
-    start: str
+    search: str  # its folder's name
+    tried: int  # so many settings
+    chosen: tuple[str, ...]  # key=value
+    start: str  # absolute paths, like the next two
     winner: str
     trial_runs: frozenset[str]
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # of the winner
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +129,12 @@ def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def read_cells(folder: Path) -> list[FinishedCell]:
-    """Every cell with a finished run in a folder: runs/, any folder below it, or a single run's. Files that cannot be read are
-    named on stderr and left out."""
+    """The cells with finished runs in runs/, a folder below it, or a single run's. What cannot be read is named and left out."""
     cells: dict[tuple[str, ...], FinishedCell] = {}
-    # At most as deep as in runs/. Hidden folders are skipped.
     patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]
     below = sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
     for run in [folder] if folder.name.startswith("seed=") else below:
+        names = run.parent.absolute().parts[-len(LEVELS) :]
         try:
             metrics = read_metrics(run / "metrics.json")
         except FileNotFoundError:
@@ -145,9 +142,7 @@ def read_cells(folder: Path) -> list[FinishedCell]:
         except (L2DError, OSError) as error:
             print(f"warning: {error}; left out", file=sys.stderr)
             continue
-        names = run.parent.absolute().parts[-len(LEVELS) :]
-        seed = int(run.name.removeprefix("seed="))
-        cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
+        cells.setdefault(names, FinishedCell(names, run.parent)).runs[int(run.name.removeprefix("seed="))] = metrics
     for names, cell in [*cells.items()]:
         try:
             readable = isinstance(cell.config, dict)
@@ -200,8 +195,8 @@ def stays(cell: FinishedCell, searches: Sequence[Tuned]) -> bool:
     if cell.wanted or not cell.runs:
         return True
     path = _path(cell.folder)
-    if any(search.winner == path for search in searches):
-        return any(search.start == path for search in searches)
+    if path in [search.winner for search in searches]:
+        return path in [search.start for search in searches]
     trials = {run for search in searches for run in search.trial_runs}
     return any(_path(cell.run_folder(seed)) not in trials for seed in cell.runs)
 

@@ -84,8 +84,7 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> di
 
 
 def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
-    """The paper's layout: method, setup, dataset, deferral loss, the share of each expert; the paper's own loss beside ours, and
-    the guarded loss if a guard changed something."""
+    """The paper's layout, with its own loss beside ours, and the guarded loss if a guard changed something."""
     parts = ["% needs \\usepackage{booktabs}"]
     routers = [row for row in entries if row["kind"] == "router"]
     for (experts, cost), members in grouped(routers, "experts", "cost"):

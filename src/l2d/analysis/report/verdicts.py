@@ -4,7 +4,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from pathlib import Path
 
@@ -52,25 +51,22 @@ class Measured:
     def rows_known(self) -> bool:
         return all(getattr(loss, "ndim", 0) for loss in self.losses.values())
 
-    @property
-    def mean_std(self) -> tuple[float, float | None]:
-        return mean_std([float(np.mean(loss)) for loss in self.losses.values()])
+
+Runs = Mapping[tuple[Names, str], Measured]  # by names and recipe
 
 
-@dataclass(frozen=True)
-class PaperVerdict:
-    """A number of the paper, and our results for it by recipe."""
+def by_names(measured: Iterable[Measured]) -> Runs:
+    """If runs differ in speed alone, those with the most seeds count."""
+    return {(one.names, one.recipe): one for one in sorted(measured, key=lambda one: len(one.losses))}
 
-    number: PaperNumber
-    by_recipe: Mapping[str, Measured]
 
-    @cached_property
-    def word(self) -> str:
-        if ours := self.by_recipe.get("paper"):
-            return "few seeds" if len(ours.losses) < FEW else judge(self.number, ours)
-        if self.by_recipe:
-            return "other recipe"
-        return "not reproducible" if self.number.names[2] == "llm" else "not run"
+def verdict(number: PaperNumber, runs: Runs) -> str:
+    """One of VERDICTS."""
+    if ours := runs.get((number.names, "paper")):
+        return "few seeds" if len(ours.losses) < FEW else judge(number, ours)
+    if (number.names, "fast") in runs:
+        return "other recipe"
+    return "not reproducible" if number.names[2] == "llm" else "not run"
 
 
 def judge(number: PaperNumber, ours: Measured) -> str:
@@ -83,32 +79,35 @@ def judge(number: PaperNumber, ours: Measured) -> str:
     if not ours.rows_known and ours.tested > 1:
         most = 1 if number.names[3] == "error" else 2
         parts.append((max(mean * (most - mean), 0.0) / ours.tested, ours.tested - 1.0))
-    paper = (number.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0)
-    _, low, high = interval_of(mean - number.mean, [*parts, paper], level=0.9)
+    _, low, high = interval_of(mean - number.mean, [*parts, papers_variance(number)], level=0.9)
     if -margin <= low and high <= margin:
         return "reproduced"
     return "not reproduced" if low > margin or high < -margin else "undecided"
 
 
+def papers_variance(number: PaperNumber) -> tuple[float, float]:
+    """Of the printed mean, and its degrees of freedom."""
+    return number.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0
+
+
 @dataclass(frozen=True)
 class CellVerdict:
-    """TDEF and MILD in one cell of the paper (dataset, setup, experts, cost); numbers: the paper's, empty if it has none."""
+    """TDEF and MILD in one cell of the paper (dataset, setup, experts, cost). numbers: the paper's, by method, perhaps none."""
 
     cell: Names
-    numbers: Mapping[str, PaperVerdict]
-    by_recipe: Mapping[str, Mapping[str, Measured]]
+    numbers: Mapping[str, PaperNumber]
+    runs: Runs
 
     def ours(self, recipe: str, method: str) -> Measured | None:
-        return self.by_recipe.get(recipe, {}).get(method)
+        return self.runs.get(((*self.cell, method), recipe))
 
     @property
     def papers_difference(self) -> Interval | None:
         """MILD − TDEF, with the interval that follows from the paper's standard deviations."""
         if not all(method in self.numbers for method in METHODS):
             return None
-        tdef, mild = (self.numbers[method].number for method in METHODS)
-        parts = [(one.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0) for one in (tdef, mild)]
-        return interval_of(mild.mean - tdef.mean, parts)
+        tdef, mild = (self.numbers[method] for method in METHODS)
+        return interval_of(mild.mean - tdef.mean, [papers_variance(tdef), papers_variance(mild)])
 
     def difference(self, recipe: str) -> Interval | None:
         """MILD − TDEF with one recipe; None without both, or with too few seeds."""
@@ -119,7 +118,7 @@ class CellVerdict:
 
     def rows_known(self, recipe: str) -> bool:
         """True if the interval of the difference covers other test rows."""
-        return all(self.by_recipe[recipe][method].rows_known for method in METHODS)
+        return all(ours.rows_known for method in METHODS if (ours := self.ours(recipe, method)))
 
     def order(self, recipe: str) -> str | None:
         """One of ORDERS: the sign of MILD − TDEF against the paper's, open if the interval has both."""
@@ -130,52 +129,37 @@ class CellVerdict:
             return "open"
         return "same order" if (ours[0] < 0) == (paper[0] < 0) else "reversed"
 
+    def apart_from_paper(self, recipe: str, method: str) -> float | None:
+        """The distance of our shares from the paper's."""
+        ours, paper = self.ours(recipe, method), self.numbers.get(method)
+        alike = ours and paper and len(paper.ratios) == len(ours.ratios)
+        return distance(ours.ratios, paper.ratios) if ours and paper and alike else None
+
 
 def measured_in(cells: Iterable[FinishedCell], file: Path = PAPER) -> list[Measured]:
     """The cells that are the paper's experiments, with any method."""
     blocks = paper_blocks(file)
     wanted = [cell for cell in cells if cell.runs and cell.block in blocks and not cell.tuned]
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    return [
-        Measured(
-            cell.names[:5],
-            recipe,
-            cell.losses[0],
-            mean_columns(run.ratios for run in cell.runs.values()),
-            oracle_of(cell),
-            min(run.rows.test for run in cell.runs.values()),
-        )
-        for cell, recipe in zip(wanted, recipes, strict=True)
-        if recipe is not None
-    ]
+    return [measure(cell, recipe) for cell, recipe in zip(wanted, recipes, strict=True) if recipe is not None]
 
 
-def oracle_of(cell: FinishedCell) -> tuple[float, Sequence[float]] | None:
-    found = [run.baselines.oracle for run in cell.runs.values() if run.baselines.oracle is not None]
-    if not found:
-        return None
-    return statistics.fmean(one.deferral_loss for one in found), mean_columns(one.ratios for one in found)
-
-
-def verdicts(measured: Sequence[Measured], file: Path = PAPER) -> list[PaperVerdict]:
-    """One for each number of the paper, in its order."""
-    by_names: dict[Names, dict[str, Measured]] = defaultdict(dict)
-    for one in sorted(measured, key=lambda one: len(one.losses)):  # if runs differ in speed alone, the most seeds count
-        by_names[one.names][one.recipe] = one
-    return [PaperVerdict(number, by_names.get(number.names, {})) for number in paper_numbers(file)]
+def measure(cell: FinishedCell, recipe: str) -> Measured:
+    runs = cell.runs.values()
+    oracles, ratios = [one for run in runs if (one := run.baselines.oracle)], mean_columns(run.ratios for run in runs)
+    least = statistics.fmean(one.deferral_loss for one in oracles) if oracles else 0.0
+    oracle = (least, mean_columns(one.ratios for one in oracles)) if oracles else None
+    return Measured(cell.names[:5], recipe, cell.losses[0], ratios, oracle, min(run.rows.test for run in runs))
 
 
 def cell_verdicts(measured: Sequence[Measured], file: Path = PAPER) -> list[CellVerdict]:
     """One for each cell of the image tables, in the paper's order; then the other cells that were run."""
-    numbers: dict[Names, dict[str, PaperVerdict]] = defaultdict(dict)
-    for found in verdicts(measured, file):
-        if found.number.names[2] != "llm":
-            numbers[found.number.names[:4]][found.number.names[4]] = found
-    ran: dict[Names, dict[str, dict[str, Measured]]] = defaultdict(lambda: defaultdict(dict))
-    for one in sorted(measured, key=lambda one: len(one.losses)):
-        ran[one.names[:4]][one.recipe][one.names[4]] = one
-    cells = dict.fromkeys([*numbers, *sorted(ran)])
-    return [CellVerdict(cell, numbers.get(cell, {}), ran.get(cell, {})) for cell in cells]
+    printed: dict[Names, dict[str, PaperNumber]] = defaultdict(dict)
+    for number in paper_numbers(file):
+        if number.names[2] != "llm":
+            printed[number.names[:4]][number.names[4]] = number
+    runs, others = by_names(measured), sorted({one.names[:4] for one in measured} - printed.keys())
+    return [CellVerdict(cell, printed.get(cell, {}), runs) for cell in [*printed, *others]]
 
 
 def distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -193,45 +177,41 @@ def verdicts_page(measured: Sequence[Measured], titles: Titles, file: Path = PAP
 
 def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict], file: Path = PAPER) -> list[str]:
     """The numbers, the orders, the shares: a paragraph each."""
-    found = verdicts(measured, file)
-    words = Counter(one.word for one in found)
+    found, runs = paper_numbers(file), by_names(measured)
+    words = Counter(verdict(number, runs) for number in found)
     judged = [f"{words[word]} {word}" for word in JUDGED if words[word]]
     if judged and not words["reproduced"]:
         judged.insert(0, "0 reproduced")
     rest = ", ".join(f"{words[word]} {word}" for word in VERDICTS if words[word] and word not in JUDGED)
     told = f"With its recipe: {', '.join(judged) or 'none'}. Not judged: {rest or 'none'}."
-    lines = [f"**Numbers.** The paper prints {len(found)} deferral losses. {told}"]
-    for recipe in RECIPES:
-        orders = Counter(order for cell in cells if (order := cell.order(recipe)))
-        if total := sum(orders.values()):
-            said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS)
-            lines.append(
-                f"**Order, {TITLES[recipe]}.** MILD − TDEF in {counted(total, 'cell')}: {said}. If nothing differed, about"
-                f" {0.05 * total:.1f} of {total} intervals would exclude 0 by chance.{seeds_only(cells, recipe)}"
-            )
-    lines += [text for recipe in RECIPES if (text := shares_summary(cells, recipe))]
-    return lines
+    paragraphs = [tell(cells, recipe) for tell in (order_summary, shares_summary) for recipe in RECIPES]
+    return [f"**Numbers.** The paper prints {len(found)} deferral losses. {told}", *filter(None, paragraphs)]
 
 
-def seeds_only(cells: Sequence[CellVerdict], recipe: str) -> str:
-    """How the orders come about whose intervals do not cover other test rows."""
-    compared = [(order, cell.rows_known(recipe)) for cell in cells if (order := cell.order(recipe))]
-    orders = Counter(order for order, known in compared if not known)
-    if not (total := sum(orders.values())):
+def order_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
+    """Also how the orders come about whose intervals do not cover other test rows. Empty if there are none."""
+    found = [(order, cell.rows_known(recipe)) for cell in cells if (order := cell.order(recipe))]
+    if not (total := len(found)):
         return ""
-    if total == len(compared):
-        return " All of these intervals cover seeds only."
-    said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS if orders[word])
-    return f" The intervals of {counted(total, 'cell')} cover seeds only: {said}."
+    orders, of_seeds = Counter(order for order, _ in found), Counter(order for order, known in found if not known)
+    said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS)
+    text = (
+        f"**Order, {TITLES[recipe]}.** MILD − TDEF in {counted(total, 'cell')}: {said}. If nothing differed, about"
+        f" {0.05 * total:.1f} of {total} intervals would exclude 0 by chance."
+    )
+    if of_seeds.total() == total:
+        return f"{text} All of these intervals cover seeds only."
+    said = ", ".join(f"{word} in {of_seeds[word]}" for word in ORDERS if of_seeds[word])
+    return f"{text} The intervals of {counted(of_seeds.total(), 'cell')} cover seeds only: {said}." if said else text
 
 
 def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
-    all_of_them = (apart_from_paper(cell, recipe, method) for cell in cells for method in METHODS)
+    all_of_them = (cell.apart_from_paper(recipe, method) for cell in cells for method in METHODS)
     apart = [share for share in all_of_them if share is not None]
     if not apart:
         return ""
-    alike = sum(one <= ALIKE for one in apart)
-    text = f"**Shares, {TITLES[recipe]}.** Alike in {alike} of {len(apart)} rows of the paper's tables."
+    text = f"**Shares, {TITLES[recipe]}.** Alike in {sum(one <= ALIKE for one in apart)} of {len(apart)} rows"
+    text += " of the paper's tables."
     pairs = [[cell.ours(recipe, method) for method in METHODS] for cell in cells if cell.numbers]
     known = [[distance(one.ratios, one.oracle[1]) for one in pair if one and one.oracle] for pair in pairs]
     if nearer := [far[1] < far[0] for far in known if len(far) == len(METHODS)]:
@@ -240,23 +220,16 @@ def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
     return text
 
 
-def apart_from_paper(cell: CellVerdict, recipe: str, method: str) -> float | None:
-    ours, paper = cell.ours(recipe, method), cell.numbers.get(method)
-    if not (ours and paper and len(paper.number.ratios) == len(ours.ratios)):
-        return None
-    return distance(ours.ratios, paper.number.ratios)
-
-
 def numbers_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
     """A line for each cell."""
-    recipes = [recipe for recipe in RECIPES if any(recipe in cell.by_recipe for cell in cells)]
+    recipes = [recipe for recipe in RECIPES if any(known == recipe for cell in cells for _, known in cell.runs)]
     head = ["cell", "cost", "TDEF, paper", "MILD, paper", "MILD − TDEF, paper"]
     for recipe in recipes:
         head += [f"TDEF, {TITLES[recipe]}", f"MILD, {TITLES[recipe]}", "MILD − TDEF, 95 %", "order"]
     lines = []
     for cell in cells:
         paper = [cell.numbers.get(method) for method in METHODS]
-        line = place(cell, titles) + [with_std(one.number.mean, one.number.std) if one else "" for one in paper]
+        line = place(cell, titles) + [with_std(one.mean, one.std) if one else "" for one in paper]
         line.append(interval_text(cell.papers_difference))
         for recipe in recipes:
             line += [loss_text(cell, recipe, method) for method in METHODS]
@@ -276,8 +249,8 @@ def loss_text(cell: CellVerdict, recipe: str, method: str) -> str:
     if ours is None:
         return ""
     seeds = f" ({len(ours.losses)})" if len(ours.losses) != 3 else ""
-    word = f" {cell.numbers[method].word}" if recipe == "paper" and method in cell.numbers else ""
-    return f"{with_std(*ours.mean_std)}{seeds}{word}"
+    word = f" {verdict(cell.numbers[method], cell.runs)}" if recipe == "paper" and method in cell.numbers else ""
+    return f"{with_std(*mean_std([float(np.mean(loss)) for loss in ours.losses.values()]))}{seeds}{word}"
 
 
 def shares_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
@@ -285,11 +258,11 @@ def shares_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
     head = ["cell", "cost", "method", "paper", "ours", "recipe", "elsewhere", "oracle", "to the oracle"]
     lines = []
     for cell, recipe, method in product(cells, RECIPES, METHODS):
-        if (apart := apart_from_paper(cell, recipe, method)) is not None:
-            ours = cell.by_recipe[recipe][method]
+        ours, apart = cell.ours(recipe, method), cell.apart_from_paper(recipe, method)
+        if ours is not None and apart is not None:
             best = ours.oracle[1] if ours.oracle else ()
             nearness = f"{distance(ours.ratios, best):.1%}" if best else ""
-            shown = [percents(cell.numbers[method].number.ratios), percents(ours.ratios), recipe, f"{apart:.1%}"]
+            shown = [percents(cell.numbers[method].ratios), percents(ours.ratios), recipe, f"{apart:.1%}"]
             lines.append([*place(cell, titles), method, *shown, percents(best), nearness])
     return markdown(head, lines)
 

@@ -1,8 +1,6 @@
 """Drift of new inputs from the training rows: a standardised distance, and how large it is on rows that were left out."""
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 
 import torch
 from torch import Tensor
@@ -15,32 +13,21 @@ FOLDS = 5
 QUANTILE = 0.99  # of the distances of training rows, each from the other folds; a row beyond it is far
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sums over n rows: the differences from a centre and their squares [F]. A rough mean as centre, so that no digits are lost."""
+def sums_of(source: Tensor, rows: Tensor, centre: Tensor) -> Tensor:
+    """[3, F]: the number of rows, the sum of their differences from a centre, and of the squares of these. A rough mean as centre,
+    so that no digits are lost."""
+    found = centre.new_zeros(3, len(centre))
+    for part in rows.split(ROWS):
+        differences = source[part].double() - centre
+        count = torch.full_like(centre, len(part))
+        found += torch.stack([count, differences.sum(dim=0), differences.square().sum(dim=0)])
+    return found
 
-    n: int
-    total: Tensor
-    squares: Tensor
 
-    @classmethod
-    def of(cls, source: Tensor, rows: Tensor, centre: Tensor) -> "Sums":
-        found = cls(0, torch.zeros_like(centre), torch.zeros_like(centre))
-        for part in rows.split(ROWS):
-            differences = source[part].double() - centre
-            found += cls(len(part), differences.sum(dim=0), differences.square().sum(dim=0))
-        return found
-
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(self.n + other.n, self.total + other.total, self.squares + other.squares)
-
-    def __sub__(self, other: "Sums") -> "Sums":
-        return Sums(self.n - other.n, self.total - other.total, self.squares - other.squares)
-
-    def mean_and_std(self, centre: Tensor) -> tuple[Tensor, Tensor]:
-        mean = self.total / self.n
-        variance = (self.squares - self.n * mean.square()) / max(1, self.n - 1)
-        return centre + mean, variance.clamp(min=0).sqrt()
+def mean_and_std(sums: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+    n, total, squares = sums
+    variance = (squares - n * (total / n).square()) / (n - 1).clamp(min=1)
+    return (centre + total / n).float(), variance.clamp(min=0).sqrt().float()
 
 
 @dataclass(frozen=True)
@@ -60,12 +47,12 @@ class InputSummary:
             return None
         folds = [rows[k::FOLDS] for k in range(min(FOLDS, len(rows)))]
         centre = source[rows[:ROWS]].double().mean(dim=0)
-        sums = [Sums.of(source, fold, centre) for fold in folds]
-        whole = reduce(add, sums)
-        whole_mean, whole_std = (part.float() for part in whole.mean_and_std(centre))
+        sums = torch.stack([sums_of(source, fold, centre) for fold in folds])
+        whole = sums.sum(dim=0)
+        whole_mean, whole_std = mean_and_std(whole, centre)
         distances = []
         for fold, own in zip(folds, sums, strict=True):
-            mean, std = (part.float() for part in (whole - own).mean_and_std(centre))
+            mean, std = mean_and_std(whole - own, centre)
             std = torch.where(std < CONSTANT, whole_std, std)  # what only this fold has is rare, but not infinitely far
             distances += [standard_distance(source[part], mean, std) for part in fold.split(ROWS)]
         found = torch.cat(distances)

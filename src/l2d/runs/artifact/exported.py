@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -69,19 +69,13 @@ class RouterDescription:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "RouterDescription":
-        seen = dict(content["input"])
-        shape, encoder, prices = tuple(seen.pop("shape")), seen.pop("encoder"), content["prices"]
-        return cls(
-            experts=tuple(content["experts"]),
-            prices=None if prices is None else tuple(prices),
-            num_classes=content["num_classes"],
-            shape=shape,
-            seen=Seen.from_dict(seen),
-            encoder=encoder,
-            guard=Guard.from_dict(content["guard"]),
-            factor=content["factor"],
-            plan=content.get("plan"),
-        )
+        seen, prices = dict(content["input"]), content["prices"]
+        own: dict[str, Any] = {name: content[name] for name in ("num_classes", "factor")} | {
+            "plan": content.get("plan")
+        }
+        own |= {"experts": tuple(content["experts"]), "prices": None if prices is None else tuple(prices)}
+        own |= {"shape": tuple(seen.pop("shape")), "encoder": seen.pop("encoder")}
+        return cls(**own, seen=Seen.from_dict(seen), guard=Guard.from_dict(content["guard"]))
 
 
 def check_description(about: RouterDescription) -> None:
@@ -127,16 +121,9 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], RouterDescription]:
             raise L2DError(f"{file}: l2d {header.get('version')} wrote it in another format; {RETRAIN}")
         whole, description = tensors_digest(tensors) == header["sha256"], RouterDescription.from_dict(header)
         check_description(description)
-    except (
-        SafetensorError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except L2DError:
+        raise
+    except Exception as error:  # anything may be in the file
         raise L2DError(f"{file}: damaged ({type(error).__name__}); {RETRAIN}") from error
     if not whole:
         raise L2DError(f"{file}: damaged, the checksum does not match the weights; {RETRAIN}")

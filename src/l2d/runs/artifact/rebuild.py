@@ -33,24 +33,23 @@ from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 
 Tensors = Mapping[str, Tensor]
+Arguments = Mapping[str, Any]
+Trusted = Sequence[str] | None  # modules whose classes may be built too; None: any, the user composed the config
 
 
 @dataclass(frozen=True)
 class RebuiltRun:
-    """encoder: None for routers that read no text. held_out: None for methods whose prices cannot change. training_inputs: None if
-    the run kept no summary of them."""
-
     config: Mapping[str, Any]
     method: Method
     network: Network
     description: RouterDescription
-    encoder: Encoder | None
-    held_out: HeldOut | None
-    training_inputs: InputSummary | None = None
+    encoder: Encoder | None  # None for routers that read no text
+    held_out: HeldOut | None  # None for methods whose prices cannot change
+    training_inputs: InputSummary | None = None  # None if the run kept no summary of them
 
 
 def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
-    """Method and network with the weights that were scored. trust: modules whose classes may be built beside l2d's own."""
+    """Method and network with the weights that were scored."""
     try:
         experiment = check(RunFolder(folder).config(), trust=trust)
     except ParameterError as error:
@@ -63,13 +62,9 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
 
 
 def rebuild(
-    experiment: Experiment,
-    weights: Tensors,
-    description: RouterDescription,
-    kept: Mapping[str, Any],
-    trust: Sequence[str] | None,
+    experiment: Experiment, weights: Tensors, description: RouterDescription, kept: Arguments, trust: Trusted
 ) -> RebuiltRun:
-    """kept: the arguments that the network takes from its own files. trust: None if the user composed the config."""
+    """kept: the arguments that the network takes from its own files."""
     own, decision = part_of(weights, "method"), experiment.settings.decision
     with torch.random.fork_rng(devices=[]):  # the initial weights are replaced anyway: keep the caller's random state
         method = rebuild_method(experiment.method, own, description, decision)
@@ -104,9 +99,7 @@ def rebuild(
 
 def fits(held_out: Tensors, p: int) -> bool:
     """True if the rows that a guard is fitted to have numbers of each expert."""
-    if not held_out:
-        return True
-    errors, expected = (held_out.get(name, torch.zeros(0)) for name in ("errors", "expected"))
+    errors, expected = (held_out.get(name, torch.zeros(0, p)) for name in ("errors", "expected"))
     wide = all(value.shape[-1:] == (p,) for name, value in held_out.items() if name not in ("learned", "groups"))
     return wide and errors.ndim == 2 and errors.shape == expected.shape and bool(expected.isfinite().all())
 
@@ -123,8 +116,7 @@ def answers(network: Network, seen: RouterDescription) -> bool:
 
 
 def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescription, decision: str) -> Method:
-    """An argument that became a buffer of the same name, such as a rule for ρ, is replaced by that buffer: the training costs,
-    which the rule needs, are not there."""
+    """A rule for ρ and the like is replaced by the buffer that it became: the training costs, which it needs, are not there."""
     known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
     costs = 1 - torch.eye(len(seen.experts), dtype=torch.float64)
     whole = with_arguments(expect(component, Method, "a method"), known)
@@ -133,8 +125,7 @@ def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescripti
 
 
 def check_sizes(component: Component, method: Method, seen: RouterDescription, weights: Tensors) -> None:
-    """Refuse a network of other sizes than its weights before memory is taken for it. Networks that are built from the weights'
-    own sizes have none yet."""
+    """Refuse a network of other sizes than its weights before memory is taken. Some are built from the weights' own sizes."""
     if isinstance(method, SimpleRouter) or not component.target.startswith("l2d."):  # others may compute while built
         return
     depth = component.arguments.get("depth")
@@ -159,14 +150,8 @@ def rebuild_network(component: Component, method: Method, seen: RouterDescriptio
     return network
 
 
-def rebuild_encoder(
-    described: Mapping[str, Any] | None,
-    kept: Mapping[str, Any],
-    trust: Sequence[str] | None,
-    learned: Tensors | None = None,
-) -> Encoder | None:
-    """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too. learned:
-    from the training texts, if anything."""
+def rebuild_encoder(described: Arguments | None, kept: Arguments, trust: Trusted, learned: Tensors) -> Encoder | None:
+    """An encoder with an argument of the same name as a kept one takes it too. learned: from the training texts, if anything."""
     if described is None:
         return None
     component = expect(read_component("encoder", described, trust), Encoder, "an encoder of text")
