@@ -6,8 +6,9 @@ import json
 import os
 import random
 import socket
+import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from starlette.testclient import TestClient
 from tests.router.finished import PRICED, Untrained, query_rows, untrained
 
 from l2d.core.guard import Guard
+from l2d.logs.decision import Decision
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
 from l2d.server.app import make_app
+from l2d.server.calls import Chat, ChatAnswer
+from l2d.server.gateway import Exchange, Gateway
 from l2d.server.protocol import LimitedProtocol
 from l2d.server.served import ServedRun, ServeSettings
 from l2d.server.service import RouterService
@@ -72,8 +76,10 @@ def make_service(
     router = Router.load(run) if isinstance(run, Path) else run
     name = str(run) if isinstance(run, Path) else "run"
     rng = random.Random(seed)
+    upstreams = {name: upstreams_of(one) for name, one in settings.pop("upstreams", {}).items()}
     load = lambda folder: ServedRun(Router.load(folder), str(folder))  # noqa: E731
-    return RouterService(ServedRun(router, name), OutcomeLog(log), ServeSettings(**settings), load, rng, swaps)
+    known = ServeSettings(upstreams=upstreams, **settings)
+    return RouterService(ServedRun(router, name), OutcomeLog(log), known, load, rng, swaps)
 
 
 @contextlib.contextmanager
@@ -103,6 +109,33 @@ def listening(service: RouterService) -> Iterator[str]:
             service.log.close()
 
 
+def rows(log: Path | str, table: str = "decisions") -> list[dict[str, Any]]:
+    """Of the log."""
+    with contextlib.closing(sqlite3.connect(log)) as database:
+        database.row_factory = sqlite3.Row
+        return [dict(row) for row in database.execute(f"SELECT * FROM {table}")]
+
+
+def passed_on(service: RouterService, parts: Sequence[bytes], choices: int = 1, began: float = 0.0) -> list[bytes]:
+    """The parts of a stream of expert a, as the gateway passes them on. began: seconds ago."""
+    answer = ChatAnswer(Upstream("http://127.0.0.1:1", "m"), 200, "", b"", {}, lambda: None)
+    decision = Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
+    way = Exchange(Gateway(service), decision, Chat({"n": choices}, b"{}"), "a")
+    way.began -= began
+
+    async def stream() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    async def read() -> list[bytes]:
+        return [part async for part in way.watched(answer, stream())]
+
+    try:
+        return asyncio.run(read())
+    finally:
+        service.log.close()
+
+
 def message_of(answer: Any) -> str:
     """The message of an error: one line."""
     said = str(answer.json()["error"]["message"])
@@ -112,11 +145,14 @@ def message_of(answer: Any) -> str:
 
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+READ = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+EMBEDDED = {"prompt_tokens": 100, "total_tokens": 100}
 
 
 class FakeUpstream:
     """An OpenAI server of raw bytes. behaviour: answer, slow, hang, stall (in the middle of a stream), garbage, cut (in the middle
-    of its answer), short (a stream that ends too soon, but properly), closed (before it), empty, or a status. seen: the bodies and the headers of requests."""
+    of its answer), short (a stream that ends too soon, but properly), closed (before it), empty, context (too long), or a status;
+    several, with commas: one after the other. seen: the bodies and the headers of requests."""
 
     def __init__(self, name: str) -> None:
         self.name, self.behaviour = name, "answer"
@@ -160,16 +196,17 @@ class FakeUpstream:
                 [length] = [int(line.split(":")[1]) for line in head.lower().splitlines() if "content-length" in line]
                 body = json.loads(await reader.readexactly(length))
                 self.seen.append((body, head))
-                if not await self._behave(writer, body):
+                if not await self._behave(writer, body, head.split(" ", 2)[1]):
                     break
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
 
-    async def _behave(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
+    async def _behave(self, writer: asyncio.StreamWriter, body: dict[str, Any], path: str) -> bool:
         """Return True to keep the connection."""
-        kind = self.behaviour
+        kind, _, later = self.behaviour.partition(",")
+        self.behaviour = later or kind
         if kind == "hang":
             await asyncio.sleep(60)
         if kind == "slow":
@@ -181,33 +218,42 @@ class FakeUpstream:
             busy = b"retry-after: 7\r\nx-request-id: r1\r\n"
             head = response_head(f"{kind} No", "application/json", len(content))
             writer.write(head.removesuffix(b"\r\n") + busy + b"\r\n" + content)
+        elif kind == "context":
+            content = json.dumps({"error": {"message": "too many tokens", "code": "context_length_exceeded"}}).encode()
+            writer.write(response_head("400 Bad Request", "application/json", len(content)) + content)
         elif body.get("stream"):
-            await self._stream(writer, body)
+            await self._stream(writer, kind, self.events(body) if path.endswith("responses") else self.chunks(body))
             return False
         else:
-            content = b"<html>\x00\xff" if kind == "garbage" else json.dumps(self.completion(body)).encode()
+            content = b"<html>\x00\xff" if kind == "garbage" else json.dumps(self.whole(body, path)).encode()
             content = b"" if kind == "empty" else content
             sent = content[:20] if kind == "cut" else content
             writer.write(response_head("200 OK", "application/json", len(content)) + sent)
         await writer.drain()
         return kind != "cut"
 
-    async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
-        kind = "text/html" if self.behaviour == "garbage" else "text/event-stream"
-        writer.write(response_head("200 OK", kind, None))
-        for place, chunk in enumerate([] if self.behaviour == "empty" else self.chunks(body)):
+    async def _stream(self, writer: asyncio.StreamWriter, kind: str, chunks: Sequence[Any]) -> None:
+        content_type = "text/html" if kind == "garbage" else "text/event-stream"
+        writer.write(response_head("200 OK", content_type, None))
+        for place, chunk in enumerate([] if kind == "empty" else chunks):
             data = f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n".encode()
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             await writer.drain()
-            if self.behaviour == "cut" and place == 1:
+            if kind == "cut" and place == 1:
                 await asyncio.sleep(0.05)  # else the client may see the end before it has read the rest
                 return
-            if self.behaviour == "short" and place == 1:
+            if kind == "short" and place == 1:
                 break
-            if self.behaviour == "stall" and place == 1:
+            if kind == "stall" and place == 1:
                 await asyncio.sleep(60)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
+
+    def whole(self, body: dict[str, Any], path: str) -> dict[str, Any]:
+        if path.endswith("embeddings"):
+            vectors = [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}]
+            return {"object": "list", "model": body["model"], "data": vectors, "usage": EMBEDDED}
+        return self.response(body) if path.endswith("responses") else self.completion(body)
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         message = {"role": "assistant", "content": f"I am {self.name}"}
@@ -215,11 +261,28 @@ class FakeUpstream:
         about = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"], "own_field": [1, 2]}
         return {**about, "choices": [choice], "usage": USAGE}
 
+    def response(self, body: dict[str, Any]) -> dict[str, Any]:
+        said = {"type": "output_text", "text": f"I am {self.name}", "annotations": []}
+        message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [said]}
+        about = {"id": "x", "object": "response", "created_at": 1, "model": body["model"], "status": "completed"}
+        return {**about, "output": [message], "usage": READ}
+
+    def events(self, body: dict[str, Any]) -> Sequence[Any]:
+        """Of a response; the last one has the usage."""
+        words = [{"type": "response.output_text.delta", "delta": word} for word in ("I ", "am ", self.name)]
+        return [*words, {"type": "response.completed", "response": self.response(body)}]
+
     def chunks(self, body: dict[str, Any]) -> Sequence[Any]:
         about = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
         words = [{"content": word} for word in ("I ", "am ", self.name)]
         parts = [{**about, "choices": [{"index": 0, "delta": word, "finish_reason": None}]} for word in words]
         return [*parts, {**about, "choices": [], "usage": USAGE}, "[DONE]"]
+
+
+def upstreams_of(given: Any) -> list[Upstream]:
+    if isinstance(given, list):
+        return given
+    return [given.upstream() if isinstance(given, FakeUpstream) else given]
 
 
 def response_head(status: str, kind: str, length: int | None) -> bytes:

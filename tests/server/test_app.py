@@ -101,7 +101,10 @@ ANY_JSON = st.recursive(
 )
 
 
-@given(path=st.sampled_from(["/v1/route", "/v1/outcomes", "/v1/chat/completions", "/admin/reload"]), body=ANY_JSON)
+@given(
+    path=st.sampled_from(["/v1/route", "/v1/outcomes", "/v1/chat/completions", "/v1/responses", "/admin/reload"]),
+    body=ANY_JSON,
+)
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 def test_no_json_makes_it_fail(client: TestClient, path: str, body: Any) -> None:
     found = client.post(path, json=body, headers=ADMIN)
@@ -151,7 +154,7 @@ def test_the_served_description_names_the_endpoints(client: TestClient) -> None:
     """With the keys of their bodies."""
     found = client.get("/openapi.json").json()
     answers = {"/v1/route", "/v1/outcomes", "/v1/experts", "/v1/models", "/v1/models/{name}", "/v1/chat/completions"}
-    answers |= {"/v1/decisions/{id}/answers"}
+    answers |= {"/v1/decisions/{id}/answers", "/v1/responses", "/v1/embeddings"}
     assert {*found["paths"]} == {*answers, "/v1/preview", "/v1/hour", "/health", "/ready", "/metrics", "/admin/reload"}
     bodies = found["components"]["schemas"]
     assert {"text", "messages", "features", "image", "inputs", "prices"} < {*bodies["RouteBody"]["properties"]}

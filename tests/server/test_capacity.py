@@ -75,26 +75,22 @@ def test_available(run: Untrained, tmp_path: Path) -> None:
             assert (found.status_code, "available" in message_of(found)) == (422, True)
 
 
-def test_the_gateway_keeps_limits_too(run: Untrained, tmp_path: Path) -> None:
+def test_the_gateway_keeps_limits_too(
+    run: Untrained, log: Path, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]
+) -> None:
     """An expert that takes another one's place counts, as does one that the client names."""
-    servers = {name: FakeUpstream(name) for name in EXPERTS}
-    first, second, third = Router.load(run.path).route(PROMPTS[:1])[0].ranking
-    upstreams, limits = {name: one.upstream() for name, one in servers.items()}, {second: Limit(2, "day")}
+    first, second, third = ranking
     servers[first].behaviour = "500"
-    try:
-        with asking(make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams, capacity=limits)) as client:
+    with asking(make_service(run.path, log, upstreams=servers, capacity={second: Limit(2, "day")})) as client:
 
-            def ask(model: str) -> Any:
-                return client.post("/v1/chat/completions", json={**CHAT, "model": model})
+        def ask(model: str) -> Any:
+            return client.post("/v1/chat/completions", json={**CHAT, "model": model})
 
-            assert [ask("l2d").headers["x-l2d-expert"], ask(second).headers["x-l2d-expert"]] == [second, second]
-            found = ask("l2d")
-            assert found.headers["x-l2d-expert"] == third
-            assert f"{second}=capacity" in found.headers["x-l2d-fallback"]
-            assert ask(second).status_code == 429
-    finally:
-        for one in servers.values():
-            one.close()
+        assert [ask("l2d").headers["x-l2d-expert"], ask(second).headers["x-l2d-expert"]] == [second, second]
+        found = ask("l2d")
+        assert found.headers["x-l2d-expert"] == third
+        assert f"{second}=capacity" in found.headers["x-l2d-fallback"]
+        assert ask(second).status_code == 429
     assert len(servers[second].seen) == 2
 
 

@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import contextlib
 import io
 import json
 import random
-import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +17,7 @@ import torch
 from PIL import Image
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained, query_rows, untrained
-from tests.server.helpers import EXPERTS, PROMPTS, asking, guarded, lively_router, make_service, message_of
+from tests.server.helpers import EXPERTS, PROMPTS, asking, guarded, lively_router, make_service, message_of, rows
 
 from l2d.core.guard import Guard
 from l2d.router.router import Router
@@ -160,10 +158,9 @@ def test_a_query_without_a_text_gets_the_guards_expert(run: Untrained, tmp_path:
     assert {one["expert"] for one in kept} == {best}
     assert {round(one["propensity"], 6) for one in kept} == {0.6 if explore else 1.0}
     assert (len(kept) < len(unread)) == bool(explore)
-    with contextlib.closing(sqlite3.connect(tmp_path / "log.sqlite")) as log:
-        rows = dict(log.execute("SELECT id, text FROM decisions").fetchall())
-    assert {rows[one["decision_id"]] for one in unread} == {None}
-    assert {rows[one["decision_id"]] for one in others} == {PROMPTS[0]}
+    texts = {row["id"]: row["text"] for row in rows(tmp_path / "log.sqlite")}
+    assert {texts[one["decision_id"]] for one in unread} == {None}
+    assert {texts[one["decision_id"]] for one in others} == {PROMPTS[0]}
 
 
 def test_long_texts_lose_their_middle() -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,46 +17,22 @@ from tests.server import helpers
 from tests.server.helpers import CHAT, EXPERTS, JSON, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 from l2d.data.arrays import Seen
-from l2d.logs.decision import Decision
-from l2d.router.router import Router
 from l2d.router.trained import inputs_of
+from l2d.server import deployments
 from l2d.server.boundary import described
-from l2d.server.calls import Chat, ChatAnswer
-from l2d.server.gateway import AllFailed, Exchange, Gateway
+from l2d.server.deployments import UpstreamFailed
+from l2d.server.gateway import AllFailed
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
 from l2d.server.streams import read_line
-from l2d.server.upstreams import Upstream
 
 NESTED = b'{"model": "l2d", "messages": [{"role": "user", "content": "a"}], "x": %s%s}'
 MESSAGES: Any = CHAT["messages"]
 
 
-@pytest.fixture(scope="module")
-def ranking(run: Untrained) -> tuple[str, ...]:
-    """The ranking of the first prompt."""
-    return Router.load(run.path).route(PROMPTS[:1])[0].ranking
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[dict[str, FakeUpstream]]:
-    found = {name: FakeUpstream(name) for name in EXPERTS}
-    yield found
-    for server in found.values():
-        server.close()
-
-
 @pytest.fixture
-def upstreams(servers: dict[str, FakeUpstream]) -> Iterator[dict[str, Upstream]]:
-    yield {name: server.upstream() for name, server in servers.items()}
-    for server in servers.values():
-        server.behaviour = "answer"
-        server.seen.clear()
-
-
-@pytest.fixture
-def service(run: Untrained, upstreams: dict[str, Upstream], tmp_path: Path) -> RouterService:
-    return make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)
+def service(run: Untrained, servers: dict[str, FakeUpstream], tmp_path: Path) -> RouterService:
+    return make_service(run.path, tmp_path / "log.sqlite", upstreams=servers)
 
 
 @pytest.fixture
@@ -73,18 +48,10 @@ def bot(service: RouterService) -> Iterator[openai.OpenAI]:
         yield found
 
 
-def logged(service: RouterService) -> list[dict[str, Any]]:
-    database = sqlite3.connect(service.log.name)
-    database.row_factory = sqlite3.Row
-    found = [dict(row) for row in database.execute("SELECT * FROM decisions ORDER BY number")]
-    database.close()
-    return found
-
-
 def finished_log(service: RouterService) -> list[dict[str, Any]]:
     """With what the gateway writes after its answers."""
     service.log.check().result()
-    return logged(service)
+    return helpers.rows(service.log.name)
 
 
 def test_plain(
@@ -136,7 +103,12 @@ def test_models(bot: openai.OpenAI, servers: dict[str, FakeUpstream]) -> None:
     ("behaviour", "stream", "why"),
     [
         *(("429", False, "429"), ("500", True, "500"), ("401", False, "401"), ("404", True, "404")),
-        *(("hang", False, "timeout"), ("hang", True, "timeout"), ("closed", False, "connection")),
+        *(
+            ("302", False, "302"),
+            ("hang", False, "timeout"),
+            ("hang", True, "timeout"),
+            ("closed", False, "connection"),
+        ),
         *(("cut", False, "connection"), ("garbage", False, "not JSON"), ("empty", False, "not JSON")),
         *(("garbage", True, "no event stream"), ("empty", True, "empty")),
     ],
@@ -160,9 +132,11 @@ def test_the_next_of_the_ranking_answers(
     assert servers[third].seen == []
 
 
-@pytest.mark.parametrize(("why", "status"), [(["timeout", "timeout"], 504), (["timeout", "status 500"], 502)])
+@pytest.mark.parametrize(
+    ("why", "status"), [(["timeout", "timeout"], 504), (["timeout", "500"], 502), (["429", "resting"], 503)]
+)
 def test_a_timeout_is_told_only_if_all_timed_out(why: list[str], status: int) -> None:
-    assert described(AllFailed(dict(zip("ab", why, strict=True))))[0] == status
+    assert described(AllFailed(dict(zip("ab", map(UpstreamFailed, why), strict=True))))[0] == status
 
 
 def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream], service: RouterService) -> None:
@@ -189,6 +163,7 @@ def test_a_cut_stream_is_an_error_of_the_client(
     assert [next(words), next(words)] == ["I ", "am "]
     with pytest.raises(openai.APIError, match="cut"):
         next(words)
+    assert len(servers[ranking[0]].seen) == 1  # nothing is repeated
 
 
 def test_an_error_that_the_client_made_is_passed_on(
@@ -200,10 +175,11 @@ def test_an_error_that_the_client_made_is_passed_on(
 
 
 def test_an_expert_that_the_client_named_has_no_substitute(
-    client: TestClient, servers: dict[str, FakeUpstream], service: RouterService
+    client: TestClient, servers: dict[str, FakeUpstream], service: RouterService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its errors are passed on, but not those that are about its key."""
-    for behaviour, status in (("429", 429), ("500", 500), ("401", 502), ("hang", 504), ("closed", 502)):
+    monkeypatch.setattr(deployments, "FAILURES", 99)
+    for behaviour, status in (("500", 500), ("401", 502), ("302", 502), ("hang", 504), ("closed", 502), ("429", 429)):
         servers["b"].behaviour = behaviour
         found = client.post("/v1/chat/completions", json={**CHAT, "model": "b"})
         assert found.status_code == status
@@ -213,17 +189,15 @@ def test_an_expert_that_the_client_named_has_no_substitute(
     assert not servers["a"].seen
     assert {row["price"] for row in finished_log(service)} == {0}  # nobody is paid for an error
     assert 'l2d_spend_total{expert="b"} 0.0' in client.get("/metrics").text
-    assert {(row["decided_by"], row["propensity"], row["router_choice"]) for row in logged(service)} == {
+    assert {(row["decided_by"], row["propensity"], row["router_choice"]) for row in helpers.rows(service.log.name)} == {
         ("client", None, None)
     }
 
 
-def test_a_conversation_stays_with_its_expert(
-    run: Untrained, servers: dict[str, FakeUpstream], upstreams: dict[str, Upstream], tmp_path: Path
-) -> None:
+def test_a_conversation_stays_with_its_expert(run: Untrained, servers: dict[str, FakeUpstream], tmp_path: Path) -> None:
     """Unless asked otherwise. The log has no name of a conversation."""
     router = helpers.lively_router(run.path)
-    service = make_service(router, tmp_path / "log.sqlite", upstreams=upstreams)
+    service = make_service(router, tmp_path / "log.sqlite", upstreams=servers)
     choices = {choice.expert: prompt for prompt, choice in zip(PROMPTS, router.route(PROMPTS), strict=True)}
     (one, first), (two, second) = list(choices.items())[:2]
     held = {"x-l2d-session": "Anna's talk"}
@@ -243,9 +217,9 @@ def test_a_conversation_stays_with_its_expert(
         servers[two].behaviour = "answer"
         assert fallback != two
         assert ask(second, **held)[0] == fallback  # who answered last
-        rows = logged(service)
-    assert [row["propensity"] for row in rows[:2]] == [1.0, None]
-    assert "Anna" not in str(rows)
+        found = helpers.rows(service.log.name)
+    assert [row["propensity"] for row in found[:2]] == [1.0, None]
+    assert "Anna" not in str(found)
 
 
 def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream]) -> None:
@@ -278,7 +252,7 @@ def test_a_message_without_a_text_goes_to_the_guards_expert(
     best = service.current.router.experts[service.current.router.description.guard.best]
     assert (found.status_code, found.headers["x-l2d-expert"]) == (200, best)
     assert found.headers["x-l2d-decided-by"] == "unreadable"
-    [row] = logged(service)
+    [row] = helpers.rows(service.log.name)
     assert (row["expert"], row["decided_by"], row["propensity"], row["features"]) == (best, "unreadable", 1.0, None)
     assert servers[best].seen[0][0]["messages"] == body["messages"]
 
@@ -286,11 +260,11 @@ def test_a_message_without_a_text_goes_to_the_guards_expert(
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", [("dataset.text=prompt", "dataset.features=[x,y]"), ("dataset.features=[x,y]",)])
 def test_features_come_from_metadata_or_a_header(
-    upstreams: dict[str, Upstream], tmp_path: Path, overrides: tuple[str, ...], servers: dict[str, FakeUpstream]
+    tmp_path: Path, overrides: tuple[str, ...], servers: dict[str, FakeUpstream]
 ) -> None:
     """As numbers or, as OpenAI's metadata are, as texts; the header counts more. Unread features are passed over."""
     run, header = untrained(tmp_path, *overrides), {"x-l2d-features": '{"x": 2.5}'}
-    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=servers)
     metadata = {"x": "9", "y": "-1.5", "user": "Anna"}
     row = {"x": 2.5, "y": -1.5, "prompt": MESSAGES[-1]["content"]}
     with asking(service) as client:
@@ -308,17 +282,17 @@ def test_features_come_from_metadata_or_a_header(
         ):
             found = post(json={**CHAT, "metadata": wrong}, headers=headers)
             assert (found.status_code, said in message_of(found)) == (422, True), found.text
-        rows = logged(service)
+        logged = helpers.rows(service.log.name)
     expected = inputs_of(service.current.router, [row])[0].numpy().tobytes()
-    assert [one["features"] for one in rows] == [expected] * 3
+    assert [one["features"] for one in logged] == [expected] * 3
     seen = [body for server in servers.values() for body, _ in server.seen]
     assert {json.dumps(body.get("metadata")) for body in seen} >= {json.dumps(metadata), "null"}
 
 
-def test_a_router_of_unnamed_numbers_cannot_route_chats(upstreams: dict[str, Upstream], tmp_path: Path) -> None:
+def test_a_router_of_unnamed_numbers_cannot_route_chats(servers: dict[str, FakeUpstream], tmp_path: Path) -> None:
     """But it can pass them on."""
     run = untrained(tmp_path)
-    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=servers)
     router = service.current.router
     unnamed = replace(router, description=replace(router.description, seen=Seen()))
     service.current = ServedRun(unnamed, service.current.name)
@@ -335,11 +309,10 @@ def test_without_upstreams(run: Untrained, tmp_path: Path) -> None:
         assert [model["id"] for model in client.get("/v1/models").json()["data"]] == []
 
 
-def test_a_server_without_a_key_gets_none(
-    client: TestClient, servers: dict[str, FakeUpstream], service: RouterService
-) -> None:
-    service.settings.upstreams["a"] = replace(service.settings.upstreams["a"], key_variable=None)
-    client.post("/v1/chat/completions", json={**CHAT, "model": "a"}, headers={"authorization": "Bearer mine"})
+def test_a_server_without_a_key_gets_none(run: Untrained, servers: dict[str, FakeUpstream], tmp_path: Path) -> None:
+    keyless = {**servers, "a": servers["a"].upstream(key_variable=None)}
+    with asking(make_service(run.path, tmp_path / "log.sqlite", upstreams=keyless)) as client:
+        client.post("/v1/chat/completions", json={**CHAT, "model": "a"}, headers={"authorization": "Bearer mine"})
     [(_, head)] = servers["a"].seen
     assert "authorization" not in head.lower()
 
@@ -374,18 +347,7 @@ def test_the_end_of_an_answer() -> None:
 )
 def test_which_streams_are_whole(service: RouterService, content: list[bytes], wanted: int, whole: bool) -> None:
     """Also with other ends of lines, several choices, and parts that are cut anywhere."""
-    decision = Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
-
-    async def parts() -> AsyncIterator[bytes]:
-        for part in content:
-            yield part
-
-    async def pass_on() -> list[bytes]:
-        way = Exchange(Gateway(service), decision, Chat({"n": wanted}, b"{}"), "a")
-        return [part async for part in way.watched(ChatAnswer(200, "", b"", {}, lambda: None), parts())]
-
-    found = asyncio.run(pass_on())
-    service.log.close()
+    found = helpers.passed_on(service, content, wanted)
     assert (found == content) == whole
     assert whole or b"cut" in found[-1]
 

@@ -9,7 +9,6 @@ import sqlite3
 import threading
 import time
 from collections import namedtuple
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from tests.router.finished import Untrained
-from tests.server.helpers import CHAT, EXPERTS, JSON, PROMPTS, FakeUpstream, asking, listening, make_service
+from tests.server.helpers import CHAT, JSON, FakeUpstream, asking, listening, make_service, passed_on
 
-from l2d.logs.decision import Decision, session_digest
-from l2d.router.router import Router
-from l2d.server import boundary, calls, gateway, protocol, service, streams
+from l2d.logs.decision import session_digest
+from l2d.server import boundary, calls, protocol, service, streams
 from l2d.server.bodies import OneOrMany, PreviewBody, ReloadBody, RouteBody
-from l2d.server.calls import Chat, ChatAnswer
-from l2d.server.gateway import Exchange, Gateway
-from l2d.server.service import RouterService
 from l2d.server.streams import LINE_END, EventStream
 from l2d.server.upstreams import Upstream
 
 TEXT = {"text": "a"}
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log.sqlite"
-
-
-@pytest.fixture
-def servers() -> Iterator[dict[str, FakeUpstream]]:
-    found = {name: FakeUpstream(name) for name in EXPERTS}
-    yield found
-    for server in found.values():
-        server.close()
-
-
-def with_upstreams(run: Untrained, log: Path, servers: dict[str, FakeUpstream]) -> RouterService:
-    return make_service(run.path, log, upstreams={name: server.upstream() for name, server in servers.items()})
 
 
 def count_of(client: Any, url: str, metric: str) -> float:
@@ -120,7 +98,7 @@ def test_a_slow_answer_is_no_slow_head(
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.02)
     for server in servers.values():
         server.behaviour = "slow"
-    with listening(with_upstreams(run, log, servers)) as url, httpx.Client() as client:
+    with listening(make_service(run.path, log, upstreams=servers)) as url, httpx.Client() as client:
         assert [client.post(f"{url}/v1/chat/completions", json=CHAT).status_code for _ in range(2)] == [200, 200]
 
 
@@ -167,39 +145,21 @@ def test_lines_against_a_slow_reference(pieces: list[bytes]) -> None:
     assert [line for line in lines if line] == [line for line in LINE_END.split(b"".join(pieces)) if line]
 
 
-def passed_on(run: Untrained, log: Path, parts: list[bytes], began: float = 0.0) -> list[bytes]:
-    found = make_service(run.path, log, upstreams={"a": Upstream("http://127.0.0.1:1", "m")})
-
-    async def stream() -> AsyncIterator[bytes]:
-        for part in parts:
-            yield part
-
-    async def pass_on() -> list[bytes]:
-        decision = Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
-        way = Exchange(Gateway(found), decision, Chat({}, b"{}"), "a")
-        way.began -= began
-        return [part async for part in way.watched(ChatAnswer(200, "", b"", {}, lambda: None), stream())]
-
-    try:
-        return asyncio.run(pass_on())
-    finally:
-        found.log.close()
-
-
 def test_a_long_event_in_small_pieces(run: Untrained, log: Path) -> None:
     """20,000 pieces of one line: linear takes a tenth of a second, quadratic a minute."""
     began = time.process_time()
     pieces = [b"x" * 45] * 20_000
-    assert passed_on(run, log, [b"data: ", *pieces, b"\n\ndata: [DONE]\n\n"])[-1].endswith(b"[DONE]\n\n")
+    parts = [b"data: ", *pieces, b"\n\ndata: [DONE]\n\n"]
+    assert passed_on(make_service(run.path, log), parts)[-1].endswith(b"[DONE]\n\n")
     assert time.process_time() - began < 10
 
 
 def test_streams_have_limits(run: Untrained, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [b"data: a\n", b"data: [DONE]\n"]
-    assert passed_on(run, log, whole) == whole
-    assert b"cut" in passed_on(run, log, whole, began=1e6)[-1]
+    assert passed_on(make_service(run.path, log), whole) == whole
+    assert b"cut" in passed_on(make_service(run.path, log), whole, began=1e6)[-1]
     monkeypatch.setattr(calls, "LARGEST_ANSWER", 10)
-    assert b"cut" in passed_on(run, log, whole)[-1]
+    assert b"cut" in passed_on(make_service(run.path, log), whole)[-1]
 
 
 # The log
@@ -259,12 +219,11 @@ def test_a_database_that_hangs(run: Untrained, log: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_left_costs_no_more(
-    stream: bool, run: Untrained, log: Path, servers: dict[str, FakeUpstream]
+    stream: bool, run: Untrained, log: Path, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]
 ) -> None:
     """Its call is cancelled, nobody else is asked, and it is counted as 499."""
-    first = Router.load(run.path).route(PROMPTS[:1])[0].ranking[0]
-    servers[first].behaviour = "stall" if stream else "hang"
-    with listening(with_upstreams(run, log, servers)) as url:
+    servers[ranking[0]].behaviour = "stall" if stream else "hang"
+    with listening(make_service(run.path, log, upstreams=servers)) as url:
         address = f"{url}/v1/chat/completions"
 
         async def leave() -> None:
@@ -332,26 +291,6 @@ def test_with_a_token_any_name_will_do(run: Untrained, log: Path) -> None:
 
 
 # Upstreams
-
-
-def test_a_redirect_is_no_answer(run: Untrained, log: Path, servers: dict[str, FakeUpstream]) -> None:
-    for server in servers.values():
-        server.behaviour = "302"
-    with asking(with_upstreams(run, log, servers)) as client:
-        for model in ("l2d", "b"):
-            assert client.post("/v1/chat/completions", json={**CHAT, "model": model}).status_code == 502
-
-
-def test_if_all_are_busy_the_client_is_told_when_to_come(
-    run: Untrained, log: Path, servers: dict[str, FakeUpstream]
-) -> None:
-    for server in servers.values():
-        server.behaviour = "429"
-    with asking(with_upstreams(run, log, servers)) as client:
-        found = client.post("/v1/chat/completions", json=CHAT)
-        assert (found.status_code, found.headers["retry-after"]) == (429, "7")
-    assert gateway.soonest(["30", None, "7", "Wed, 21 Oct 2026 07:28:00 GMT"]) == "7"
-    assert gateway.soonest([None]) is None
 
 
 @pytest.mark.parametrize("tokens", [10**400, 10**17, -1, True, "5", 1.5])

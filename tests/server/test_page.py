@@ -17,7 +17,7 @@ import torch
 from starlette.testclient import TestClient
 from tests.logs.postgres import postgres
 from tests.router.finished import Untrained, untrained
-from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_service, message_of
+from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_service, message_of, rows
 
 import l2d
 from l2d.core.guard import HeldOut
@@ -39,11 +39,6 @@ PRICES = {"a": 0.0, "b": 0.4, "c": 0.6}
 def client(run: Untrained, tmp_path: Path) -> Iterator[TestClient]:
     with asking(make_service(lively_router(run.path), tmp_path / "log.sqlite")) as found:
         yield found
-
-
-def logged(file: Path) -> int:
-    with contextlib.closing(sqlite3.connect(file)) as database:
-        return int(database.execute("SELECT count(*) FROM decisions").fetchone()[0])
 
 
 def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
@@ -118,9 +113,9 @@ def test_a_preview_leaves_no_trace(run: Untrained, tmp_path: Path, settings: dic
         shown = client.get("/metrics").text
         assert 'l2d_requests_total{endpoint="/v1/preview",status="200"} 10.0' in shown
         assert not re.search(r"^l2d_(choices|spend|guard)_total\{", shown, re.MULTILINE)
-        assert (logged(tmp_path / "log.sqlite"), len(service.drift._far)) == (0, 0)
+        assert (len(rows(tmp_path / "log.sqlite")), len(service.drift._far)) == (0, 0)
         client.post("/v1/route", json={"text": PROMPTS[0]})
-        assert (logged(tmp_path / "log.sqlite"), len(service.drift._far)) == (1, 1)
+        assert (len(rows(tmp_path / "log.sqlite")), len(service.drift._far)) == (1, 1)
 
 
 def test_previews_that_are_refused(client: TestClient) -> None:

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from tests.logs.postgres import postgres
 from tests.router.finished import CELLS, PRICED, Untrained, query_rows, untrained
 from tests.server import helpers
-from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
+from tests.server.helpers import CHAT, EXPERTS, PROMPTS, asking, listening, make_service, message_of
 
 from l2d.core.guard import Guard
 from l2d.logs import databases
@@ -106,7 +106,7 @@ def test_runs_that_do_not_fit(client: TestClient, run: Untrained, other: Path, t
     assert client.post("/v1/route", json={"text": PROMPTS[0]}).json()["expert"] == "c"
 
 
-@pytest.mark.parametrize(("upstreams", "status"), [({"a": None}, 409), ({}, 200)])
+@pytest.mark.parametrize(("upstreams", "status"), [({"a": []}, 409), ({}, 200)])
 def test_upstreams_fit_no_other_experts_even_by_force(
     run: Untrained, tmp_path: Path, upstreams: Any, status: int
 ) -> None:
@@ -219,7 +219,7 @@ def test_drift_is_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("fails", "stream"), [(False, True), (True, False)])
 def test_an_answer_has_the_price_of_the_run_that_decided(
-    run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool, stream: bool
+    run: Untrained, tmp_path: Path, servers: Any, monkeypatch: pytest.MonkeyPatch, fails: bool, stream: bool
 ) -> None:
     """The run is swapped for one with ten times its prices, after the decision and before the answer. Its usage has no price, so
     the run's counts: that of the chosen expert or, if it fails, of the next one."""
@@ -228,11 +228,9 @@ def test_an_answer_has_the_price_of_the_run_that_decided(
     dear = router.at({name: 10 * price for name, price in prices.items()})
     chosen, second, _ = router.route(PROMPTS[:1])[0].ranking
     answers = second if fails else chosen
-    servers = {name: FakeUpstream(name) for name in EXPERTS}
     servers[chosen].behaviour = "500" if fails else "answer"
-    upstreams = {name: server.upstream() for name, server in servers.items()}
     monkeypatch.setattr(Upstream, "price_of", lambda *_: None)
-    service = make_service(router, tmp_path / "log.sqlite", upstreams=upstreams)
+    service = make_service(router, tmp_path / "log.sqlite", upstreams=servers)
     decide = service.decide_chat
 
     async def swapped(*arguments: Any) -> Any:
@@ -245,9 +243,5 @@ def test_an_answer_has_the_price_of_the_run_that_decided(
         found = client.post("/v1/chat/completions", json={**CHAT, "stream": stream})
         assert (found.headers["x-l2d-run"], found.headers["x-l2d-expert"]) == ("run", answers)
         assert f'l2d_spend_total{{expert="{answers}"}} {prices[answers]}' in client.get("/metrics").text
-    for server in servers.values():
-        server.close()
-    database = sqlite3.connect(tmp_path / "log.sqlite")
-    [(price, name)] = database.execute("SELECT price, run FROM decisions")
-    database.close()
-    assert (price, name) == (pytest.approx(prices[answers]), "run")
+    [row] = helpers.rows(tmp_path / "log.sqlite")
+    assert (row["price"], row["run"]) == (pytest.approx(prices[answers]), "run")

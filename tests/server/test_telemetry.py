@@ -1,6 +1,5 @@
 """Traces and metrics of the gateway, in the words of OpenTelemetry's conventions for generative AI."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained
-from tests.server.helpers import CHAT, EXPERTS, USAGE, FakeUpstream, make_service
+from tests.server.helpers import CHAT, USAGE, FakeUpstream, make_service
 
 from l2d.server.app import make_app
 from l2d.server.telemetry import Telemetry
 
 PARENT = "0af7651916cd43dd8448eb211c80319c"
-
-
-@pytest.fixture
-def servers() -> Iterator[dict[str, FakeUpstream]]:
-    found = {name: FakeUpstream(name) for name in EXPERTS}
-    yield found
-    for one in found.values():
-        one.close()
 
 
 def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
@@ -37,8 +28,7 @@ def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
 
 def test_a_span_and_counts_for_each_request(run: Untrained, tmp_path: Path, servers: dict[str, FakeUpstream]) -> None:
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
-    upstreams = {name: one.upstream() for name, one in servers.items()}
-    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams, explore=0.3)
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=servers, explore=0.3)
     headers = {"traceparent": f"00-{PARENT}-b7ad6b7169203331-01"}
     with TestClient(
         make_app(service, Telemetry(SimpleSpanProcessor(spans), reader)), base_url="http://127.0.0.1"
@@ -75,12 +65,15 @@ def test_a_stream_that_is_cut(run: Untrained, tmp_path: Path, servers: dict[str,
     spans = InMemorySpanExporter()
     for one in servers.values():
         one.behaviour = "cut"
-    service = make_service(
-        run.path, tmp_path / "log.sqlite", upstreams={n: one.upstream() for n, one in servers.items()}
-    )
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=servers)
     telemetry = Telemetry(SimpleSpanProcessor(spans), InMemoryMetricReader())
     with TestClient(make_app(service, telemetry), base_url="http://127.0.0.1") as client:
         client.post("/v1/chat/completions", json={**CHAT, "stream": True})
-        [span] = spans.get_finished_spans()
+        for one in servers.values():
+            one.behaviour = "answer"
+        client.post("/v1/embeddings", json={"model": "b", "input": "x"})
+        span, embedding = spans.get_finished_spans()
     assert span.attributes is not None
     assert span.attributes["error.type"] == "connection"
+    assert embedding.attributes is not None
+    assert (embedding.name, embedding.attributes["gen_ai.usage.output_tokens"]) == ("embeddings b", 0)

@@ -20,7 +20,7 @@ from l2d.logs.outcome_log import ReportedOutcome
 from l2d.server.answers import take_answer
 from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
-from l2d.server.calls import Chat
+from l2d.server.calls import CHAT, EMBEDDINGS, PATHS, Chat
 from l2d.server.course import comparable
 from l2d.server.gateway import Exchange, Gateway, unless_left
 from l2d.server.page import add_page
@@ -48,7 +48,7 @@ def make_app(service: RouterService, telemetry: "Telemetry | None" = None) -> Bo
 
     app = FastAPI(title="l2d", version=own_version(), docs_url=None, redoc_url=None, lifespan=running)
     add_answers_to_mistakes(app, service)
-    add_decisions(app, service)
+    add_decisions(app, service, gateway)
     add_gateway(app, service, gateway, telemetry)
     add_operation(app, service)
     add_page(app, service)
@@ -56,7 +56,7 @@ def make_app(service: RouterService, telemetry: "Telemetry | None" = None) -> Bo
     return Boundary(app, service, paths)
 
 
-def add_decisions(app: FastAPI, service: RouterService) -> None:
+def add_decisions(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
     @app.post("/v1/route")
     async def route(body: RouteBody) -> JSONResponse:
         found = [about_decision(one) for one in await service.decide_for(body)]
@@ -74,7 +74,8 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
 
     @app.get("/v1/experts")
     async def experts() -> JSONResponse:
-        about = about_run(service.current, service.settings, service.drift.beyond, await service.left())
+        now = (service.drift.beyond, await service.left(), gateway.resting())
+        about = about_run(service.current, service.settings, *now)
         if (trial := service.trial) is not None:
             about |= {"candidate": trial.about, "policy": [*about["policy"], trial.note]}
         return JSONResponse(about)
@@ -100,23 +101,30 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway, telemetr
             raise no_such_model(name, service)
         return JSONResponse(about_model(name))
 
-    @app.post("/v1/chat/completions", response_model=None)
-    async def completions(
+    for path in PATHS:
+        add_path(path, app, service, gateway, telemetry)
+
+
+def add_path(path: str, app: FastAPI, service: RouterService, gateway: Gateway, telemetry: "Telemetry | None") -> None:
+    @app.post(f"/v1/{path}", response_model=None)
+    async def pass_on(
         request: Request,
         x_l2d_session: Annotated[str | None, Header(max_length=256)] = None,
         x_l2d_reroute: Annotated[bool, Header()] = False,
         x_l2d_features: Annotated[str, Header(max_length=65_536)] = "{}",
     ) -> Response:
-        began, chat = time.time_ns(), read_chat(await request.body())
-        session = session_digest(x_l2d_session)
-        wishes = Wishes(session, session is not None and not x_l2d_reroute, alone=not comparable(chat.body))
+        began, chat = time.time_ns(), read_chat(await request.body(), path)
         model = chat.body["model"]
-        if not gateway.upstreams:
+        messages = messages_of(chat) if path == CHAT or model == ROUTED else []
+        session = session_digest(x_l2d_session)
+        alone = path != CHAT or not comparable(chat.body)
+        wishes = Wishes(session, session is not None and not x_l2d_reroute, alone=alone)
+        if not gateway.servers:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
         if model == ROUTED:
             features = read_features(chat.body.get("metadata"), x_l2d_features)
-            decision = await service.decide_chat(chat.body["messages"], features, wishes)
-        elif model in gateway.upstreams:
+            decision = await service.decide_chat(messages, features, wishes)
+        elif model in gateway.servers:
             decision = await service.log_asked(model, wishes)
         else:
             raise no_such_model(model, service)
@@ -137,7 +145,7 @@ def about_model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "l2d"}
 
 
-def read_chat(content: bytes) -> Chat:
+def read_chat(content: bytes, path: str) -> Chat:
     """The body is passed on as it is, so only what we read is checked."""
     body = json_object(content)
     if body is None:
@@ -148,11 +156,21 @@ def read_chat(content: bytes) -> Chat:
         rest = json.dumps({name: value for name, value in body.items() if name != "model"}, allow_nan=False)
     except (ValueError, RecursionError):
         raise HTTPException(400, "the body has NaN or infinity, or is nested too deep") from None
+    return Chat(body, rest.encode(), path)
+
+
+def messages_of(chat: Chat) -> list[dict[str, Any]]:
+    """The messages that the router may read."""
+    if chat.path == EMBEDDINGS:
+        raise L2DError(f"model={ROUTED}: embeddings of different experts cannot be compared; name an expert")
+    key = "messages" if chat.path == CHAT else "input"
+    given = chat.body.get(key)
+    if key == "input" and isinstance(given, str):
+        given = [{"role": "user", "content": given}]
     try:
-        MESSAGES.validate_python(body.get("messages"))
+        return MESSAGES.validate_python(given)
     except ValidationError as errors:
-        raise L2DError(first_problem(errors.errors(include_url=False), ("messages",))) from None
-    return Chat(body, rest.encode())
+        raise L2DError(first_problem(errors.errors(include_url=False), (key,))) from None
 
 
 def read_features(metadata: Any, header: str) -> dict[str, Any]:
@@ -164,7 +182,7 @@ def read_features(metadata: Any, header: str) -> dict[str, Any]:
 
 
 def decision_headers(
-    decision: Decision, expert: str, failed: Mapping[str, str], prices: Mapping[str, float] = MappingProxyType({})
+    decision: Decision, expert: str, failed: Mapping[str, Exception], prices: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, str]:
     """Header values are ASCII: other characters are percent-encoded."""
     asked = ",".join(f"{name}={price:.6g}" for name, price in prices.items())

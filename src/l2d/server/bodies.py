@@ -23,6 +23,7 @@ MOST_MESSAGES = 2_000
 MOST_OUTCOMES = 10_000
 MOST_PIXELS = 16_000_000
 QUERY = ("text", "messages", "features", "image")
+TEXTS = ("text", "input_text")  # types of parts of a message: of chats, of responses
 # By kind of router.
 READ = {"image": [{"image"}], "text": [{"text"}, {"messages"}, {"features"}], "row": [{"features"}]}
 Message = dict[str, Any]
@@ -173,7 +174,7 @@ def last_question(messages: Sequence[Message]) -> str:
         if message.get("role") == "user":
             content = message.get("content")
             if isinstance(content, list):
-                parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+                parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") in TEXTS]
                 content = "\n".join(part for part in parts if isinstance(part, str))
             return content if isinstance(content, str) else ""
     return ""

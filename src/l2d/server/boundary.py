@@ -180,7 +180,8 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
         status, message, kind = described(error)
         if kind is not None:
             service.count_error(kind)
-        after = error.retry_after if isinstance(error, AllFailed | NobodyFree) else "1" if status == 503 else None
+        known = error.retry_after if isinstance(error, AllFailed | NobodyFree) else None
+        after = known or ("1" if status == 503 else None)
         return problem(status, message, None if after is None else {"retry-after": after})
 
     for kind in MISTAKES:
@@ -200,10 +201,8 @@ def described(error: Exception) -> tuple[int, str, str | None]:
             return error.status, str(error), None
         case L2DError():
             return 422, " ".join(str(error).split()), None
-        case AllFailed() if {*error.failed.values()} == {"429"}:
-            return 429, str(error), "upstreams"
         case AllFailed():
-            return 504 if {*error.failed.values()} == {"timeout"} else 502, str(error), "upstreams"
+            return error.status, str(error), "upstreams"
         case Overloaded():
             return 503, "too many requests wait; try again", "overload"
         case LogUnavailable():

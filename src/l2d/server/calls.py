@@ -1,39 +1,41 @@
-"""One call of an upstream: a chat completion that is whole, or the beginning of its stream."""
+"""Calls of upstreams: an answer that is whole, or the beginning of its stream."""
 
 import asyncio
 import json
+import random
+import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
 
+from l2d.server.deployments import RESTING, Deployment, UpstreamFailed
 from l2d.server.streams import EventStream, json_object, usage_in
 from l2d.server.upstreams import Upstream
 
-# The client is not to blame, or another server may know better: a busy server, a wrong key, no such model.
-PASSED_OVER = (401, 403, 404, 408, 429)
+CHAT, RESPONSES, EMBEDDINGS = PATHS = "chat/completions", "responses", "embeddings"  # after /v1/
+# The client is not to blame, or another server may know better: a busy server, no such model. 401, 403: a wrong key.
+PASSED_OVER = (404, 408, 429)
+TOO_LONG = "context_length_exceeded"
+# As OpenAI, vLLM and llama.cpp say it.
+SAYS_TOO_LONG = re.compile(b"context_length_exceeded|maximum context length|exceed_context_size")
+FIRST_WAIT = 0.2  # seconds at most before a server is asked again; then twice as long each time
 LARGEST_ANSWER = 64_000_000  # bytes, also of a stream
 LONGEST_STREAM = 1800.0  # seconds
 HEADERS = ("retry-after", "x-request-id")  # of an answer, which are passed on
 OK = 200
 
 
-class UpstreamFailed(Exception):
-    """Nothing of its answer was passed on. The message is a word or two: timeout, 429. retry_after: as the upstream says."""
-
-    def __init__(self, why: str, retry_after: str | None = None) -> None:
-        super().__init__(why)
-        self.retry_after = retry_after
-
-
 @dataclass(frozen=True)
 class Chat:
-    """A chat completion that a client asks for. rest: the body without its model, which is passed on as it is."""
+    """A request of a client. rest: the body without its model, which is passed on as it is."""
 
     body: Mapping[str, Any]
     rest: bytes
+    path: str = CHAT
 
     def to(self, model: str) -> bytes:
         return (
@@ -54,6 +56,7 @@ class Chat:
 class ChatAnswer:
     """content: whole, or a stream whose first bytes are there."""
 
+    upstream: Upstream
     status: int
     content_type: str
     content: bytes | AsyncIterator[bytes]
@@ -62,16 +65,50 @@ class ChatAnswer:
     usage: Mapping[str, Any] | None = None
 
 
-async def open_answer(client: aiohttp.ClientSession, upstream: Upstream, chat: Chat, alone: bool) -> ChatAnswer:
-    """Whole, or the beginning of a stream. alone: there is no other expert to ask, so its errors are passed on, except those about
-    its key. Raises UpstreamFailed."""
+async def ask_servers(
+    servers: Sequence[Deployment],
+    ask: Callable[[Upstream, float], Awaitable[ChatAnswer]],
+    may_ask: Callable[[], Awaitable[bool]],
+) -> ChatAnswer:
+    """The answer of an expert. Its servers are asked in a random order, then again, later and later, each within its time.
+    ask: with the seconds that are left. Raises UpstreamFailed; retry_after: until one may be asked, if all rest."""
+    left, tries, ends = random.sample(servers, len(servers)), Counter[Deployment](), dict[Deployment, float]()
+    failure = UpstreamFailed(RESTING, blamed=False)
+    while free := [one for one in left if not one.wait]:
+        server = min(free, key=tries.__getitem__)
+        pause = random.uniform(0.5, 1) * FIRST_WAIT * 2 ** (tries[server] - 1) if tries[server] else 0.0
+        seconds = ends.setdefault(server, time.monotonic() + server.upstream.timeout) - time.monotonic() - pause
+        if seconds <= 0:
+            left.remove(server)
+            continue
+        if pause:
+            await asyncio.sleep(pause)
+            if server.wait:  # another request has put it to rest
+                continue
+        if not await may_ask():
+            failure = failure if tries else UpstreamFailed("capacity", blamed=False)
+            break
+        tries[server] += 1
+        try:
+            with server.asked():
+                return await ask(server.upstream, seconds)
+        except UpstreamFailed as error:
+            failure = error
+            if not error.blamed or tries[server] > server.upstream.retries:
+                left.remove(server)
+    failure.retry_after = min(one.wait for one in servers) or None
+    raise failure
+
+
+async def open_answer(client: aiohttp.ClientSession, upstream: Upstream, chat: Chat, seconds: float) -> ChatAnswer:
+    """Whole, or the beginning of a stream, within so many seconds. Raises UpstreamFailed."""
     response: aiohttp.ClientResponse | None = None
     limit = aiohttp.ClientTimeout(sock_read=upstream.timeout)
     about: dict[str, Any] = {"headers": upstream.headers, "timeout": limit, "allow_redirects": False}
     try:
-        async with asyncio.timeout(upstream.timeout):
-            response = await client.post(upstream.url, data=chat.to(upstream.model), **about)
-            return await first_bytes(response, chat.stream, alone)
+        async with asyncio.timeout(seconds):
+            response = await client.post(upstream.url(chat.path), data=chat.to(upstream.model), **about)
+            return await first_bytes(upstream, response, chat.stream)
     except BaseException as error:
         if response is not None:
             response.close()
@@ -82,10 +119,10 @@ async def open_answer(client: aiohttp.ClientSession, upstream: Upstream, chat: C
         raise
 
 
-async def first_bytes(response: aiohttp.ClientResponse, stream: bool, alone: bool) -> ChatAnswer:
+async def first_bytes(upstream: Upstream, response: aiohttp.ClientResponse, stream: bool) -> ChatAnswer:
     status, kind = response.status, response.headers.get("content-type", "application/json")
-    if status in (401, 403) or 300 <= status < 400 or (not alone and (status in PASSED_OVER or status >= 500)):
-        raise UpstreamFailed(str(status), response.headers.get("retry-after") if status in (429, 503) else None)
+    if status in (401, 403) or 300 <= status < 400:  # its answer may hold a part of the key
+        raise UpstreamFailed(str(status))
     passed_on = {name: response.headers.get(name, "") for name in HEADERS}
     about = ({name: value for name, value in passed_on.items() if value and value.isascii()}, response.close)
     if stream and status == OK:
@@ -94,7 +131,7 @@ async def first_bytes(response: aiohttp.ClientResponse, stream: bool, alone: boo
         first = await response.content.readany()
         if not first:
             raise UpstreamFailed("empty")
-        return ChatAnswer(status, kind, chained(first, response.content.iter_any()), *about)
+        return ChatAnswer(upstream, status, kind, chained(first, response.content.iter_any()), *about)
     found = bytearray()
     async for part in response.content.iter_any():
         found += part
@@ -104,7 +141,18 @@ async def first_bytes(response: aiohttp.ClientResponse, stream: bool, alone: boo
     if status == OK and whole is None:
         raise UpstreamFailed("not JSON")
     kind = kind if "json" in kind else "text/plain; charset=utf-8"  # no markup from elsewhere
-    return ChatAnswer(status, kind, bytes(found), *about, usage_in(whole or {}))
+    answer = ChatAnswer(upstream, status, kind, bytes(found), *about, usage_in(whole or {}))
+    if status in PASSED_OVER or status >= 500:
+        raise UpstreamFailed(str(status), rest_asked(response) if status in (429, 503) else None, status != 404, answer)
+    if status == 400 and SAYS_TOO_LONG.search(found):
+        raise UpstreamFailed(TOO_LONG, blamed=False, answer=answer)
+    return answer
+
+
+def rest_asked(response: aiohttp.ClientResponse) -> float | None:
+    """The seconds in its retry-after."""
+    said = response.headers.get("retry-after", "")
+    return float(said) if re.fullmatch("[0-9]{1,6}", said) else None
 
 
 async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -2,11 +2,13 @@
 others."""
 
 import asyncio
-import re
+import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 from urllib.request import getproxies
 
@@ -14,10 +16,12 @@ import aiohttp
 from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
-from l2d.server.calls import OK, Chat, ChatAnswer, UpstreamFailed, checked, collected, open_answer
+from l2d.server.calls import OK, TOO_LONG, Chat, ChatAnswer, ask_servers, checked, collected, open_answer
 from l2d.server.course import Course
+from l2d.server.deployments import RESTING, Deployment, UpstreamFailed
 from l2d.server.service import RouterService, written
 from l2d.server.streams import EventStream, broken_event, words_of
+from l2d.server.upstreams import Upstream
 from l2d.utils.errors import L2DError
 
 LEFT = 499  # as nginx calls it: the client has gone
@@ -27,20 +31,31 @@ T = TypeVar("T")
 
 
 class AllFailed(Exception):
-    """No expert answered. failed: why, by expert. retry_after: seconds, if an upstream says so."""
+    """No expert answered. failed: why, by expert. retry_after: seconds, if all rest."""
 
-    def __init__(self, failed: Mapping[str, str], retry_after: str | None = None) -> None:
+    def __init__(self, failed: Mapping[str, UpstreamFailed]) -> None:
         super().__init__("no expert answered: " + ", ".join(f"{name} ({why})" for name, why in failed.items()))
-        self.failed, self.retry_after = failed, retry_after
+        whys, waits = {*map(str, failed.values())}, [one.retry_after for one in failed.values()]
+        self.status = 503 if RESTING in whys else 429 if whys == {"429"} else 504 if whys == {"timeout"} else 502
+        known = [math.ceil(wait) for wait in waits if wait is not None]
+        self.retry_after = str(min(known)) if known and len(known) == len(waits) else None
 
 
 class Gateway:
-    """The connections to the upstreams."""
+    """The connections to the servers of the experts."""
 
     client: aiohttp.ClientSession
 
     def __init__(self, service: RouterService) -> None:
-        self.service, self.upstreams = service, service.settings.upstreams
+        self.service, resting = service, service.metrics.resting
+        self.servers = {
+            name: [Deployment(f"{name}.{place}", one, resting.labels(name)) for place, one in enumerate(several)]
+            for name, several in service.settings.upstreams.items()
+        }
+
+    def resting(self) -> dict[str, int]:
+        """How many servers of each expert rest."""
+        return {name: sum(one.until is not None for one in servers) for name, servers in self.servers.items()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -52,17 +67,19 @@ class Gateway:
 
 @dataclass
 class Exchange:
-    """A chat request on its way to an answer. expert: who gives it. failed: why others did not. held: the answers so far; asked:
-    the prices of the calls, both if the router may ask several experts. usage, cut: of a stream at its end, why it was cut."""
+    """A request on its way to an answer. expert, model: who gives it. failed: why others did not. calls: how often servers of an
+    expert were asked. held: the answers so far; asked: the prices of the calls, both if the router may ask several experts.
+    usage, cut: of a stream at its end, why it was cut."""
 
     gateway: Gateway
     decision: Decision
     chat: Chat
     expert: str = ""
-    failed: dict[str, str] = field(default_factory=dict)
+    model: str = ""
+    failed: dict[str, UpstreamFailed] = field(default_factory=dict)
     held: dict[str, ChatAnswer] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
-    waits: list[str | None] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
     usage: Mapping[str, Any] | None = None
     cut: str | None = None
 
@@ -85,9 +102,21 @@ class Exchange:
                 return found
         if self.course is not None and self.course.accept is not None:
             return await self.give(self.course.accept, self.held[self.course.accept])
+        if {*map(str, self.failed.values())} == {TOO_LONG}:
+            expert, failure = next(iter(self.failed.items()))
+            return await self.give(expert, failure.answer)
         if self.course is None:
             self.service.note_answer(self.decision, None, NOTHING, None)
-        raise AllFailed(self.failed, soonest(self.waits))
+        raise AllFailed(self.failed)
+
+    async def may_ask(self, expert: str) -> bool:
+        """Count a call against the expert's limit. The decision counted one to the expert that it chose."""
+        self.calls[expert] += 1
+        if self.calls[expert] > 1:
+            self.service.metrics.retries.labels(expert).inc()
+        elif expert == self.decision.expert:
+            return True
+        return await self.service.may_ask(expert)
 
     async def ask(self, expert: str) -> ChatAnswer | None:
         """Return the answer to give, if that is decided: of a plan a stream that has begun, a call of tools, the client's own
@@ -96,17 +125,19 @@ class Exchange:
         if course is not None:  # the log has the seconds of each call
             self.began = time.perf_counter()
         at_once = course is None or (self.chat.stream and course.certain)
+
+        async def call(upstream: Upstream, seconds: float) -> ChatAnswer:
+            found = await open_answer(self.gateway.client, upstream, self.chat, seconds)
+            return found if at_once else await collected(found, self.chat.choices)
+
         try:
-            if expert != self.decision.expert and course is None and not await self.service.may_ask(expert):
-                raise UpstreamFailed("capacity")
-            found = await open_answer(self.gateway.client, self.gateway.upstreams[expert], self.chat, alone)
-            if not at_once:
-                found = await collected(found, self.chat.choices)
+            found = await ask_servers(self.gateway.servers[expert], call, partial(self.may_ask, expert))
             if self.held and found.status != OK:
                 raise UpstreamFailed(str(found.status))
         except UpstreamFailed as failure:
-            self.failed[expert] = str(failure)
-            self.waits.append(failure.retry_after)
+            if alone and failure.answer is not None:
+                return await self.give(expert, failure.answer)
+            self.failed[expert] = failure
             self.service.metrics.fallbacks.labels(expert, str(failure)).inc()
             self.hear(expert, None, None)
             return None
@@ -114,7 +145,7 @@ class Exchange:
             return await self.give(expert, found)
         text, tools = words_of(found.content, found.content_type.startswith("text/event-stream"))
         good = found.status == OK
-        self.hear(expert, text if good else None, self.gateway.upstreams[expert].price_of(found.usage))
+        self.hear(expert, text if good else None, found.upstream.price_of(found.usage))
         self.held[expert] = found
         return await self.give(expert, found) if tools or not good else None
 
@@ -136,7 +167,7 @@ class Exchange:
 
     async def give(self, expert: str, found: ChatAnswer) -> ChatAnswer:
         """Before the client hears of it, the log knows whose answer it is: an outcome belongs to it."""
-        self.expert, course = expert, self.course
+        self.expert, self.model, course = expert, found.upstream.model, self.course
         try:
             if expert != self.decision.expert:
                 price = None if course is not None else self.decision.prices[expert]
@@ -150,7 +181,7 @@ class Exchange:
         if not isinstance(found.content, bytes):
             return replace(found, content=self.watched(found, found.content))
         if course is None:
-            self.finish(found.usage, found.status)
+            self.finish(found, found.usage)
         return found
 
     async def watched(self, found: ChatAnswer, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -166,11 +197,11 @@ class Exchange:
         finally:
             found.close()  # also if the client has gone
             self.usage = read.usage
-            self.finish(read.usage)
+            self.finish(found, read.usage)
 
-    def finish(self, usage: Mapping[str, Any] | None, status: int = OK) -> None:
+    def finish(self, found: ChatAnswer, usage: Mapping[str, Any] | None) -> None:
         """Record an answer; of a plan, the stream that was its last call."""
-        price = self.gateway.upstreams[self.expert].price_of(usage) if status == OK else NOTHING
+        price = found.upstream.price_of(usage) if found.status == OK else NOTHING
         seconds = time.perf_counter() - self.began
         if self.course is None:
             self.service.note_answer(self.decision, self.expert, price, seconds)
@@ -190,8 +221,3 @@ async def unless_left(receive: Callable[[], Awaitable[Mapping[str, Any]]], work:
         for one in (doing, leaving):
             one.cancel()
         await asyncio.gather(doing, leaving, return_exceptions=True)
-
-
-def soonest(waits: list[str | None]) -> str | None:
-    """The least retry-after, in seconds."""
-    return min((one for one in waits if one is not None and re.fullmatch("[0-9]{1,6}", one)), key=int, default=None)

@@ -27,6 +27,7 @@ class ServerMetrics:
         self.choices = counter("l2d_choices", "queries by expert, and by who decided", ["expert", "by"])
         self.guarded = counter("l2d_guard", "choices that the guard changed", ["action"])
         self.fallbacks = counter("l2d_fallbacks", "experts that failed and were passed over", ["expert", "reason"])
+        self.retries = counter("l2d_retries", "further calls of an expert whose server failed", ["expert"])
         self.calls = histogram("l2d_calls", "calls of decisions that follow a plan", buckets=range(1, 9))
         self.spend = counter("l2d_spend", "prices of the experts that were chosen or answered", ["expert"])
         self.outcomes = counter("l2d_outcomes", "outcomes recorded")
@@ -38,6 +39,7 @@ class ServerMetrics:
         self.far.set(math.nan)  # not known yet
         about = "mean cost of the candidate less that of the run, and its 95 % interval"
         self.difference = own_gauge("l2d_candidate_difference", about, ["part"])
+        self.resting = own_gauge("l2d_resting", "servers of an expert that rest because they failed", ["expert"])
         self.run = own_gauge("l2d_run", "1 for the run that decides", ["run"])
 
     def compare(self, found: Difference | None) -> None:

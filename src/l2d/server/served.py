@@ -1,7 +1,7 @@
 """The run that serves: its router, routers at other prices, the settings that it must fit, and the JSON that clients get of it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -48,7 +48,7 @@ class ServeSettings:
     cap: float | None = None
     most_calls: int | None = None
     capacity: Limits = field(default_factory=dict)
-    upstreams: dict[str, Upstream] = field(default_factory=dict)
+    upstreams: Mapping[str, Sequence[Upstream]] = field(default_factory=dict)
     api_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
     largest_body: int = 8_000_000
@@ -196,11 +196,13 @@ def about_decision(decision: Decision) -> dict[str, Any]:
     }
 
 
-def about_run(run: ServedRun, settings: ServeSettings, drifts: bool, left: Mapping[str, int]) -> dict[str, Any]:
+def about_run(
+    run: ServedRun, settings: ServeSettings, drifts: bool, left: Mapping[str, int], resting: Mapping[str, int]
+) -> dict[str, Any]:
     """Its experts, what a query is, what a price counts, and the policy. drifts: whether many inputs are far from the training
-    rows. left: how often experts with a limit may be asked now."""
+    rows. left: how often experts with a limit may be asked now. resting: how many servers of the experts rest."""
     router = run.router
-    models = {name: upstream.model for name, upstream in settings.upstreams.items()}
+    models = {name: several[0].model for name, several in settings.upstreams.items()}
     return {
         "run": run.name,
         "sees": router.description.sees,
@@ -212,17 +214,20 @@ def about_run(run: ServedRun, settings: ServeSettings, drifts: bool, left: Mappi
         "price_weight": six_digits(router.prices.weight),
         "price_factor": six_digits(router.description.factor),
         "takes_prices": takes_prices(router),
-        "policy": [*policy_notes(settings, router, drifts), *capacity_notes(settings, left)],
+        "policy": [*policy_notes(settings, router, drifts), *who_is_away(settings, left, resting)],
         "experts": [
             {"name": name, "price": six_digits(price), "model": models.get(name)}
             | ({"capacity": str(settings.capacity[name]), "left": left[name]} if name in left else {})
+            | ({"servers": len(settings.upstreams[name]), "resting": resting[name]} if name in resting else {})
             for name, price in prices_of(router).items()
         ],
     }
 
 
-def capacity_notes(settings: ServeSettings, left: Mapping[str, int]) -> list[str]:
-    return [f"capacity: {name} may be asked {settings.capacity[name]}, {left[name]} left" for name in left]
+def who_is_away(settings: ServeSettings, left: Mapping[str, int], resting: Mapping[str, int]) -> list[str]:
+    limits = [f"capacity: {name} may be asked {settings.capacity[name]}, {left[name]} left" for name in left]
+    servers = {name: f"{resting[name]} of {len(settings.upstreams[name])}" for name in resting if resting[name]}
+    return [*limits, *(f"resting: {some} servers of {name} failed" for name, some in servers.items())]
 
 
 def policy_notes(settings: ServeSettings, router: Router, drifts: bool) -> list[str]:

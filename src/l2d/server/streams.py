@@ -1,4 +1,4 @@
-"""Event streams of chat completions: read as they pass, and told whether they are whole."""
+"""Event streams of answers: read as they pass, and told whether they are whole."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from typing import Any
 
 LONGEST_LINE = 1_000_000  # bytes, to look for the usage and the end
 DONE, LINE_END = b"[DONE]", re.compile(rb"[\r\n]+")
+LAST = ("response.completed", "response.incomplete", "response.failed", "error")  # events of /v1/responses
 
 
 class EventStream:
@@ -61,6 +62,9 @@ def read_line(line: bytes) -> tuple[Mapping[str, Any] | None, set[Any]]:
     if content == DONE:
         return None, {DONE}
     event = json_object(content) or {}
+    if event.get("type") in LAST:
+        response = event.get("response")
+        return usage_in(response if isinstance(response, dict) else {}), {DONE}
     try:
         ended = {choice.get("index", 0) for choice in event["choices"] if choice.get("finish_reason")}
     except (AttributeError, KeyError, TypeError):

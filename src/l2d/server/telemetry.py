@@ -16,11 +16,9 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from l2d.server.calls import OK, ChatAnswer
+from l2d.server.calls import EMBEDDINGS, OK, ChatAnswer
 from l2d.server.gateway import Exchange
-
-OPERATION = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "l2d"}
-TOKENS = {"input": "prompt_tokens", "output": "completion_tokens"}
+from l2d.server.upstreams import tokens_in
 
 
 class Telemetry:
@@ -42,9 +40,9 @@ class Telemetry:
     async def answer(self, way: Exchange, headers: Mapping[str, str], began: int) -> ChatAnswer:
         """way.answer(), within a span that ends with the answer's last byte. began: nanoseconds since 1970."""
         model = str(way.chat.body["model"])
-        about = {**OPERATION, "gen_ai.request.model": model, **about_decision(way)}
+        about = {**operation(way), "gen_ai.request.model": model, **about_decision(way)}
         known: Any = {"context": extract(headers), "kind": SpanKind.CLIENT, "attributes": about, "start_time": began}
-        span = self.tracer.start_span(f"chat {model}", **known)
+        span = self.tracer.start_span(f"{about['gen_ai.operation.name']} {model}", **known)
         try:
             found = await way.answer()
         except BaseException as error:
@@ -65,11 +63,11 @@ class Telemetry:
             self.end(span, way, began, way.usage, way.cut)
 
     def end(self, span: Span, way: Exchange, began: int, usage: Mapping[str, Any] | None, problem: str | None) -> None:
-        counted = {kind: (usage or {}).get(name) for kind, name in TOKENS.items()}
-        used = {kind: number for kind, number in counted.items() if isinstance(number, int)}
-        about: dict[str, Any] = {**OPERATION, "gen_ai.request.model": str(way.chat.body["model"])}
+        counted = zip(("input", "output"), tokens_in(usage or {}), strict=True)
+        used = {kind: number for kind, number in counted if isinstance(number, int)}
+        about: dict[str, Any] = {**operation(way), "gen_ai.request.model": str(way.chat.body["model"])}
         if way.expert:
-            about["gen_ai.response.model"] = way.gateway.upstreams[way.expert].model
+            about["gen_ai.response.model"] = way.model
         if problem is not None:
             about["error.type"] = problem
             span.set_status(Status(StatusCode.ERROR))
@@ -79,6 +77,11 @@ class Telemetry:
         self.seconds.record((time.time_ns() - began) / 1e9, about)
         for kind, number in used.items():
             self.tokens.record(number, {**about, "gen_ai.token.type": kind})
+
+
+def operation(way: Exchange) -> dict[str, str]:
+    kind = "embeddings" if way.chat.path == EMBEDDINGS else "chat"
+    return {"gen_ai.operation.name": kind, "gen_ai.provider.name": "l2d"}
 
 
 def about_decision(way: Exchange) -> dict[str, Any]:
