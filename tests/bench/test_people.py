@@ -19,4 +19,4 @@ def test_labels_are_compared_at_the_same_error(bench: Bench) -> None:
     told = {"command": "c", "machine": "m", "versions": "v", "commit": "x", "n": "10", "network": "0.3"}
     each = [("auto", 1.0, 0.04), ("plan", 0.4, 0.06), ("plan", 0.8, 0.02)]
     rows = [told | {"method": method, "labels": str(labels), "error": str(error)} for method, labels, error in each]
-    assert "| 4.00% | 1.00 | 0.60 | +40% |" in bench("people").table(rows)
+    assert "| 4.00% | 1.000 | 0.600 | +40% |" in bench("people").table(rows)

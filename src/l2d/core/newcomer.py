@@ -1,14 +1,25 @@
 """A new expert's chance of being right, borrowed from the known experts' chances: empirical Bayes, for a few outcomes or none."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 SPREAD = (1.0, 0.3)  # standard deviations of a new expert's level and slope among experts
 ALIKE = (0.5, 0.3)  # the same if it is said to be like a known one
+FLAT, BEYOND = 0.2, 0.5  # penalty of the slope of level on price; how far past the known prices it is followed
 CLOSEST = 0.02  # chances are clamped this far from 0 and 1
 ROUNDS, STEP, CONVERGED = 100, 1.0, 1e-9
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Before any outcome of a new expert: see Borrowed. spread: standard deviations of a and b; their means are level and 1."""
+
+    weights: Tensor
+    centre: Tensor
+    spread: tuple[float, float] = SPREAD
+    level: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,18 +71,30 @@ class Surprise:
         return cls(float(both / square), float(both**2 / square / own.square().sum()))
 
 
-def borrow(
-    known: Tensor, right: Tensor, weights: Tensor, centre: Tensor, spread: tuple[float, float] = SPREAD
-) -> Borrowed:
-    """The mode of (a, b) and the inverse curvature there, under normal priors around (0, 1) with these standard deviations. known
-    [n, p]: chances of the known experts on rows whose outcomes are right [n], 0 to 1; n may be 0."""
+def level_by_price(levels: Tensor, prices: Tensor, price: float) -> float:
+    """How far above the mean of the known experts' levels [p] a line through them, by their prices [p], is at this price. Few
+    experts say little of its slope, so a penalty holds it flat; prices count in widths of their range."""
+    low, high = float(prices.min()), float(prices.max())
+    width = high - low
+    if width == 0:
+        return 0.0
+    at = min(max(price, low - BEYOND * width), high + BEYOND * width)
+    places = (prices - prices.mean()) / width
+    return float(places @ levels / (places @ places + FLAT) * (at - prices.mean()) / width)
+
+
+def borrow(known: Tensor, right: Tensor, prior: Prior) -> Borrowed:
+    """The mode of (a, b) and the inverse curvature there. known [n, p]: chances of the known experts on rows whose outcomes are
+    right [n], 0 to 1; n may be 0."""
+    weights, centre = prior.weights, prior.centre
     design, shift = _design(known, weights, centre)
-    prior, precision = torch.tensor([0.0, 1.0]).to(design), torch.diag(torch.tensor(spread).to(design) ** -2)
-    mean, right = prior.clone(), right.to(design)
+    start, spread = (torch.tensor(pair).to(design) for pair in ((prior.level, 1.0), prior.spread))
+    precision = torch.diag(spread**-2)
+    mean, right = start.clone(), right.to(design)
     for _ in range(ROUNDS):
         chance = torch.sigmoid(design @ mean + shift)
         curvature = design.T @ (design * (chance * (1 - chance))[:, None]) + precision
-        slope = design.T @ (chance - right) + precision @ (mean - prior)
+        slope = design.T @ (chance - right) + precision @ (mean - start)
         step = torch.linalg.solve(curvature, slope).clamp(-STEP, STEP)
         mean = mean - step
         if step.abs().max() < CONVERGED:
@@ -79,16 +102,14 @@ def borrow(
     return Borrowed(weights.to(design), centre.to(design), mean, torch.linalg.inv(curvature))
 
 
-def borrow_beside(
-    known: Tensor, right: Tensor, others: Tensor, surprise: Surprise, prior: tuple[Tensor, Tensor, tuple[float, float]]
-) -> Borrowed:
+def borrow_beside(known: Tensor, right: Tensor, others: Tensor, surprise: Surprise, prior: Prior) -> Borrowed:
     """The same, where the known experts' outcomes on these rows, others [n, p], are known too: what they say of how hard a row is
-    beyond their chances is taken off the new one's outcome, so fewer rows say as much. prior: weights, centre and spread."""
-    weights, centre, spread = prior
+    beyond their chances is taken off the new one's outcome, so fewer rows say as much."""
     left = 1 - surprise.explained
     adjusted = right.double() - surprise.slope * (others.double() - known.double()).mean(dim=1)
-    found = borrow(known, adjusted, weights, centre, (spread[0] / left**0.5, spread[1] / left**0.5))
-    return Borrowed(found.weights, centre, found.mean, found.covariance * left)
+    wider = (prior.spread[0] / left**0.5, prior.spread[1] / left**0.5)
+    found = borrow(known, adjusted, replace(prior, spread=wider))
+    return replace(found, covariance=found.covariance * left)
 
 
 def _design(known: Tensor, weights: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 level, with a given confidence over the draw of the rows (learn then test, by fixed-sequence testing)."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -16,7 +17,10 @@ from l2d.utils.text import Z
 
 ROUNDING = 1e-5  # of errors that were taken from costs
 MOST_ROWS = 1e9
-STEPS, MOST = 200, 4.0  # factors that are tried: up to where the experts' prices differ by this many errors
+STEPS, MOST = (
+    600,
+    4.0,
+)  # factors that are tried: up to where the experts' prices differ by this many errors; few waste errors
 
 
 def p_value(errors: Tensor, level: float) -> float:
@@ -59,9 +63,9 @@ def rows_needed(mean: float, level: float, confidence: float) -> int | None:
     return high
 
 
-def last_kept(errors: Tensor, level: float, confidence: float) -> int | None:
+def last_kept(errors: Iterable[Tensor], level: float, confidence: float) -> int | None:
     """The last point of the sequence before the first whose error cannot be shown to be at most the level; None if there is none.
-    errors [points, n]. The chance that the true error of the point is above the level is at most 1 − confidence."""
+    errors [n] of each point. The chance that the true error of the point is above the level is at most 1 − confidence."""
     kept = None
     for place, one in enumerate(errors):
         if p_value(one, level) > 1 - confidence:
@@ -76,11 +80,11 @@ def whole(errors: Tensor) -> Tensor:
 
 
 def by_group(errors: Tensor, groups: Tensor | None) -> Tensor:
-    """The mean error of each group of equal texts, which are no independent rows. errors [points, n] -> [points, groups]."""
+    """The mean error of each group of equal texts, which are no independent rows. errors [n] -> [groups]."""
     if groups is None:
         return errors
-    sums, sizes = group_sums(groups, errors.T, int(groups.max()) + 1)
-    return (sums / sizes).T
+    sums, sizes = group_sums(groups, errors[:, None], int(groups.max()) + 1)
+    return (sums / sizes)[:, 0]
 
 
 def factors_by_spread(prices: Tensor) -> Tensor:
@@ -106,17 +110,21 @@ def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: 
     means = held_out.mean_prices if prices.listed is None else torch.tensor(prices.listed)
     assert means is not None  # prices are expected per row
     factors = factors_by_spread(means.double())
-    decisions = rows.decide(factors)
-    made = by_group(torch.stack([paid(errors, one) for one in decisions]), held_out.groups)
-    place = last_kept(made, max_error, confidence)
+
+    def made(factor: Tensor) -> Tensor:
+        return by_group(paid(errors, rows.decide(factor[None])[0]), held_out.groups)
+
+    place = last_kept(map(made, factors), max_error, confidence)
     if place is None:
-        least = least_level(made[0], confidence)
-        needed = rows_needed(float(made[0].mean()), max_error, confidence)
+        safest = made(factors[0])
+        least = least_level(safest, confidence)
+        needed = rows_needed(float(safest.mean()), max_error, confidence)
         more = "" if needed is None else f" (about {needed:,} rows would show it)"
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
-        problem = f"cannot be kept with confidence {confidence:g} by {made.shape[1]:,} rows{more}; {told}"
+        problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows{more}; {told}"
         raise ParameterError("max_error", problem, max_error)
-    return point_at(held_out, rows, float(factors[place]), decisions[place], prices, (max_error, confidence))
+    factor = factors[place]
+    return point_at(held_out, rows, float(factor), rows.decide(factor[None])[0], prices, (max_error, confidence))
 
 
 def point_at(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.guard import Guard
-from l2d.core.newcomer import ALIKE, SPREAD, Borrowed, Surprise, borrow_beside
+from l2d.core.newcomer import ALIKE, SPREAD, Borrowed, Prior, Surprise, borrow_beside, level_by_price
 from l2d.data.arrays import same_name
 from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
@@ -60,7 +60,7 @@ def with_expert(router: R, new: NewExpert) -> R:
     paid = 0.0 if new.price is None else router.prices.in_costs(float(read_amounts("price", [[new.price]])))
     network, method = copy.deepcopy(network).cpu(), copy.deepcopy(method).cpu()
     with torch.no_grad():
-        caution = add_estimate(router, network, method, new)
+        caution = add_estimate(router, network, method, new, paid)
         method.add_expert(0.0 if by_row else paid)
         if network.price_model is not None:
             network.price_model.add_expert(paid)
@@ -76,7 +76,9 @@ def with_expert(router: R, new: NewExpert) -> R:
     return replace(router, network=network, method=method, description=described, held_out=None, validation=None)
 
 
-def add_estimate(router: TrainedRouter, network: EstimatorNetwork, method: SimpleRouter, new: NewExpert) -> float:
+def add_estimate(
+    router: TrainedRouter, network: EstimatorNetwork, method: SimpleRouter, new: NewExpert, paid: float
+) -> float:
     """One more output of the network. Returns how much its expected error is raised, for want of outcomes."""
     right, p = read_right(method, new.errors, len(new.queries)), len(network.estimator(no_rows(router)).T)
     inputs = inputs_of(router, new.queries).flatten(1) if len(right) else no_rows(router)
@@ -90,13 +92,16 @@ def add_estimate(router: TrainedRouter, network: EstimatorNetwork, method: Simpl
         weights = torch.eye(p).double()[names.index(new.like)]
     elif not len(right):
         raise ParameterError("like", f"missing; without outcomes, say which expert it is like: {', '.join(names)}")
-    centre = (torch.logit(unseen.clamp(0.02, 0.98)) @ weights).mean() if len(unseen) else torch.zeros(()).double()
+    levels = torch.logit(unseen.clamp(0.02, 0.98)).mean(dim=0) if len(unseen) else torch.zeros(p).double()
+    prices, level = router.description.prices, 0.0
+    if new.like is None and prices is not None:
+        level = level_by_price(levels, torch.tensor(prices[:p]).double(), paid)
     surprise, beside = Surprise(), known
     if new.others is not None:
         beside = method.right(read_amounts("others", new.others, (len(right), p)))
         if held_out is not None:
             surprise = Surprise.of(method.right(held_out.errors.double()) - unseen)
-    prior = (weights, centre, SPREAD if new.like is None else ALIKE)
+    prior = Prior(weights, levels @ weights, SPREAD if new.like is None else ALIKE, level)
 
     def borrowed(rows: Tensor) -> Borrowed:
         return borrow_beside(known[rows], right[rows], beside[rows], surprise, prior)
