@@ -38,6 +38,8 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("plans", lambda it: it.drawn_table(it.RESULTS.read()), "plans", "plans-drawn"),
     ("promises", lambda it: it.new_table(it.RESULTS.read()), "promises", "new"),
     ("promises", lambda it: it.error_table(it.RESULTS.read()), "promises", "error"),
+    ("team", lambda it: it.capacity_table(it.RESULTS.read()), "promises", "capacity"),
+    ("team", lambda it: it.colleagues_table(it.RESULTS.read()), "promises", "colleagues"),
     ("people", lambda it: it.table(it.RESULTS.read()), "human_experts", "people"),
     ("paper_recipe", lambda it: it.sizes_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_sizes"),
     ("paper_recipe", lambda it: it.parts_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),

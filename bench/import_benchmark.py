@@ -2,10 +2,13 @@
 
 python bench/import_benchmark.py routerdc gsm8k-train.json gsm8k-test.json mmlu_train.json mmlu_test.json --probability mmlu --out table.parquet
 python bench/import_benchmark.py routerbench routerbench_0shot.parquet --out table.parquet
+python bench/import_benchmark.py openl2d openl2d/OpenL2D_Use_Example --out adult.parquet
+python bench/import_benchmark.py keswani all_results.csv --out tweets.parquet
 """  # noqa: E501
 
 import argparse
 import ast
+import csv
 import json
 import re
 import sys
@@ -30,6 +33,10 @@ dcrouter_preprocessed can be read too."""
 ROUTERBENCH = """CSV or Parquet files with RouterBench's columns: sample_id, prompt, eval_name, MODEL (how right) and
 MODEL|total_cost (dollars). It comes as pickles, which can run code when they are read. If you trust them, export them:
 python -c "import pandas; pandas.read_pickle('routerbench_0shot.pkl').to_parquet('routerbench_0shot.parquet')\""""
+OPENL2D = """The folder OpenL2D_Use_Example of feedzai/openl2d: people of the Adult census, and whether each of 25 synthetic experts
+says rightly that a person earns more than 50,000 dollars."""
+KESWANI = """all_results.csv of vijaykeswani/Deferral-To-Multiple-Experts: tweets, and whether each annotator labelled them rightly.
+Most cells are empty: each tweet has 4 to 24 annotators."""
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "valid": "validation", "val": "validation"}
 NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(?:[-_.].*)?")
 PRICE = "|total_cost"
@@ -97,6 +104,35 @@ def scored(file: Path) -> Columns:
     return part | {name: [None if np.isnan(x) else x for x in cells.tolist()] for name, cells in found.items()}
 
 
+def openl2d_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
+    """The prompt lists what is known of the person; the same are columns of their own."""
+    [folder] = files
+    people = read_sheet(folder / "data/preprocessed.parquet")
+    said = read_sheet(folder / "synthetic_experts/expert_team/expert_predictions.parquet")
+    truth = people.numbers("income")
+    known = {name: cells.to_pylist() for name, cells in people.columns.items() if name != "income"}
+    told = [
+        "; ".join(f"{name}: {cell}" for name, cell in zip(known, row, strict=True))
+        for row in zip(*known.values(), strict=True)
+    ]
+    columns: Columns = {"id": list(range(len(people))), "prompt": told, **known}
+    columns |= {f"correct_{name}": (said.numbers(name) == truth).astype(float).tolist() for name in said.names}
+    return RecordedOutcomes(columns, [])
+
+
+def keswani_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
+    """Annotators without any answer are left out."""
+    [file] = files
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))  # its first column has no name
+    columns: Columns = {"id": list(range(len(rows))), "prompt": [row["Tweet"] for row in rows]}
+    for name in (name for name in rows[0] if name.startswith("Expert ")):
+        right = [None if row[name] == "-" else float(row[name] == row["True Label"]) for row in rows]
+        if any(cell is not None for cell in right):
+            columns[f"correct_{name}"] = right
+    return RecordedOutcomes(columns, not_asked(len(rows)))
+
+
 def plain_prompt(cell: object) -> str:
     """The text of ['one turn'], of ["one", "another"] or of a plain cell."""
     turns = cell
@@ -108,10 +144,14 @@ def plain_prompt(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
+READERS = {"routerbench": routerbench_outcomes, "openl2d": openl2d_outcomes, "keswani": keswani_outcomes}
+ABOUT = {"routerdc": ROUTERDC, "routerbench": ROUTERBENCH, "openl2d": OPENL2D, "keswani": KESWANI}
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="import_benchmark.py", description=__doc__)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    for name, about in (("routerdc", ROUTERDC), ("routerbench", ROUTERBENCH)):
+    for name, about in ABOUT.items():
         own = sources.add_parser(name, help=about.split(":")[0], description=about)
         own.add_argument("files", nargs="+", type=user_path, metavar="FILE")
         add_out(own)
@@ -125,10 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with answering():
         options = make_parser().parse_args(arguments)
         refuse_overwriting(options.out, options.files)
-        routerdc = options.source == "routerdc"
-        found = (
-            routerdc_outcomes(options.files, options.probability) if routerdc else routerbench_outcomes(options.files)
-        )
+        if options.source == "routerdc":
+            found = routerdc_outcomes(options.files, options.probability)
+        else:
+            found = READERS[options.source](options.files)
         write_outcomes(options.out, found)
 
 

@@ -1,10 +1,12 @@
 """What promises are worth: a new expert after few outcomes, and an error rate that is kept. Writes bench/results/promises.csv and
 the tables of docs/promises.md.
 
-    python bench/promises.py --zeroeval TABLE --mmlu TABLE    # 5 minutes of one core
+    python bench/promises.py --zeroeval TABLE --mmlu TABLE --networks DATA    # 5 minutes of one core
 
 TABLE: outcomes of models, columns correct_M (ZeroEval) or M (MMLU). Linear estimates from TF-IDF of the question learn from one
 half of the questions; the other half judges. The price of a model is its rank by accuracy: the best costs 0.15 of an error.
+DATA: see bench/people.py. CIFAR-10H: three networks together, or people, whose labels cost 1, judged by folds; the truth is the
+class with most votes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,24 +15,38 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import bdtr
 from torch import Tensor
 
 from l2d.core.costs import paid
-from l2d.core.newcomer import SPREAD, Surprise, borrow_beside
-from l2d.core.risk import factors_by_spread, last_kept
+from l2d.core.newcomer import Prior, Surprise, borrow_beside, level_by_price
+from l2d.core.risk import factors_by_spread
 from l2d.data.sheet import Sheet, read_sheet
 from l2d.data.text.words import Words
 from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge
 from l2d.router.added import CAUTION
+from people import drawn_votes, inputs_of, mean_network, read
 from provenance import about
 from records import DOCS, MADE, Results, Row, markdown, parser_of, put
 
 POOLS, KNOWN, DEAREST, MOST, FOLDS = 150, 3, 0.15, 6_000, 5
-ASKED, DRAWS, CALIBRATED, CONFIDENCE = (5, 20, 50, 200), 1_000, 500, 0.95
+ASKED, DRAWS, CONFIDENCE = (5, 20, 50, 200), 1_000, 0.95
+CALIBRATED = {"zeroeval": 500, "mmlu": 500, "person": 2_000, "crowd": 10_000}  # rows: few errors need many
+MORE = {"zeroeval": (0.05, 0.1), "mmlu": (0.05, 0.1), "person": (0.005, 0.01), "crowd": (0.002, 0.005, 0.01, 0.02)}
 RULES = {"estimate alone": 0.0, "with one standard error": CAUTION}
-RESULTS = Results("promises", "what data case level", f"value worst spend n {MADE}", compared="value worst spend")
-TITLES = {"zeroeval": "ZeroEval", "mmlu": "MMLU"}
+RESULTS = Results(
+    "promises",
+    "what data case level",
+    f"value worst spend ideal drifted n {MADE}",
+    compared="value worst spend drifted",
+)
+TITLES = {
+    "zeroeval": "ZeroEval",
+    "mmlu": "MMLU",
+    "person": "CIFAR-10H, network or one vote",
+    "crowd": "CIFAR-10H, network or 50 votes",
+}
 
 
 def halves(sheet: Sheet, name: str, text: str) -> dict[str, Tensor]:
@@ -43,21 +59,38 @@ def halves(sheet: Sheet, name: str, text: str) -> dict[str, Tensor]:
     words = Words().fitted([texts[i] for i in rows[:half]])
     inputs = torch.from_numpy(words.embed([texts[i] for i in rows])).float()
 
-    def fitted(kept: Tensor) -> Ridge:
-        ridge = Ridge()
-        ridge.fit(FitRows(inputs[:half][kept], outcomes[:half][kept], torch.full((int(kept.sum()),), -1)))
-        return ridge
+    asked, unseen = outcomes[:half], ridge_of(inputs[:half], outcomes[:half])(inputs[half:]).double()
+    seen = crossed(inputs[:half], asked)
+    return {"seen": seen, "unseen": unseen, "asked": asked, "true": outcomes[half:], "price": ranked(asked)}
 
-    fold, seen = torch.arange(half) % FOLDS, torch.zeros(half, right.shape[1]).double()
+
+def ridge_of(inputs: Tensor, right: Tensor) -> Ridge:
+    ridge = Ridge()
+    ridge.fit(FitRows(inputs, right, torch.full((len(right),), -1)))
+    return ridge
+
+
+def crossed(inputs: Tensor, right: Tensor) -> Tensor:
+    """The chances on rows of each fold, by those of the others. [n, p]"""
+    fold, found = torch.arange(len(right)) % FOLDS, torch.zeros(right.shape).double()
     for k in range(FOLDS):
-        seen[fold == k] = fitted(fold != k)(inputs[:half][fold == k]).double()
-    unseen = fitted(fold >= 0)(inputs[half:]).double()
-    return {"seen": seen, "unseen": unseen, "asked": outcomes[:half], "true": outcomes[half:]}
+        found[fold == k] = ridge_of(inputs[fold != k], right[fold != k])(inputs[fold == k]).double()
+    return found
 
 
-def newcomers(data: dict[str, Tensor]) -> Iterator[tuple[str, int, np.ndarray, np.ndarray]]:
+def images(folder: Path, case: str) -> dict[str, Tensor]:
+    """The same of the networks' answer, and of one person's vote or of all votes, which are right."""
+    chances, votes, _ = read(folder)
+    network, truth = mean_network(chances), votes.argmax(axis=1)
+    inputs = torch.from_numpy(np.concatenate([inputs_of(one) for one in (network, *chances)], axis=1))
+    other = truth if case == "crowd" else drawn_votes(votes)[:, 0]
+    right = torch.from_numpy(np.stack([network.argmax(axis=1), other], axis=1) == truth[:, None]).double()
+    return {"unseen": crossed(inputs, right), "true": right, "price": torch.tensor([0.0, 1.0]).double()}
+
+
+def newcomers(data: dict[str, Tensor], price: Tensor) -> Iterator[tuple[str, int, np.ndarray, np.ndarray]]:
     """For each rule and number of outcomes: the gain of each pool over the known models, and with all outcomes."""
-    rng, price = np.random.default_rng(0), ranked(data["asked"])
+    rng = np.random.default_rng(0)
     pools = [rng.permutation(len(price))[: KNOWN + 1].tolist() for _ in range(POOLS)]
 
     def gain(pool: list[int], chance: Tensor) -> float:
@@ -75,9 +108,9 @@ def newcomers(data: dict[str, Tensor]) -> Iterator[tuple[str, int, np.ndarray, n
             rows, known, new = rng.permutation(len(data["seen"]))[:n], pool[:KNOWN], pool[KNOWN]
             seen, asked = data["seen"][:, known], data["asked"]
             weights, surprise = torch.full((KNOWN,), 1 / KNOWN).double(), Surprise.of(asked[:, known] - seen)
-            centre = torch.logit(seen.clamp(0.02, 0.98)).mean()
-            others = asked[rows][:, known]
-            fit = borrow_beside(seen[rows], asked[rows, new], others, surprise, (weights, centre, SPREAD))
+            levels = torch.logit(seen.clamp(0.02, 0.98)).mean(dim=0)
+            prior = Prior(weights, levels @ weights, level=level_by_price(levels, price[known], float(price[new])))
+            fit = borrow_beside(seen[rows], asked[rows, new], asked[rows][:, known], surprise, prior)
             wary = fit.chances(seen)[1].mean()
             for rule, errors in RULES.items():
                 found[rule].append(gain(pool, fit.chances(data["unseen"][:, known])[0] - errors * wary))
@@ -88,48 +121,54 @@ def ranked(outcomes: Tensor) -> Tensor:
     return DEAREST * (outcomes.mean(dim=0).argsort().argsort() + 1).double() / outcomes.shape[1]
 
 
-def broken(data: dict[str, Tensor]) -> Iterator[tuple[float, float, float, float]]:
+def broken(name: str, data: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
     """For some promised errors: how often one is broken over draws of the rows that calibrate, the mean true error and spend. All
-    rows that were not learned from are the truth."""
-    price = ranked(data["asked"])
-    factors, expected = factors_by_spread(price), 1 - data["unseen"]
+    rows that were not learned from are the truth. drifted: how often, if later each row of the harder half comes twice. ideal: the
+    spend if the truth were known."""
+    price, expected, rng = data["price"], 1 - data["unseen"], np.random.default_rng(0)
+    factors = factors_by_spread(price)
     decisions = torch.stack([(expected + factor * price).argmin(dim=1) for factor in factors])
     errors = torch.stack([paid(1 - data["true"], one) for one in decisions])
-    spend, true, rng = price[decisions].mean(dim=1), errors.mean(dim=1), np.random.default_rng(0)
-    for more in (0.05, 0.1):
+    spend, true, hardness = price[decisions].mean(dim=1), errors.mean(dim=1), expected.mean(dim=1)
+    weights = 1.0 + (hardness > hardness.median())
+    later = errors.double() @ weights.double() / weights.sum()
+    n, size = CALIBRATED[name], len(expected)
+    drawn = torch.from_numpy(rng.multinomial(n, np.full(size, 1 / size), size=DRAWS)).to(errors)
+    wrong = (errors @ drawn.T).T.numpy()  # [draws, points]
+    for more in MORE[name]:
         level = round(float(true[0]) + more, 3)
-        drawn = (
-            last_kept(errors[:, rng.integers(len(expected), size=CALIBRATED)], level, CONFIDENCE) for _ in range(DRAWS)
-        )
-        kept = [place for place in drawn if place is not None]
-        yield (
-            level,
-            sum(bool(true[k] > level) for k in kept) / DRAWS,
-            float(true[kept].mean()),
-            float(spend[kept].mean() / spend[0]),
-        )
+        passed = (
+            (bdtr(wrong, n, level) <= 1 - CONFIDENCE).cumprod(axis=1).sum(axis=1)
+        )  # as last_kept, of all draws at once
+        kept = torch.from_numpy(passed[passed > 0] - 1)
+        yield {
+            "level": level,
+            "value": float((true[kept] > level).sum()) / DRAWS,
+            "drifted": float((later[kept] > level).sum()) / DRAWS,
+            "worst": f"{float(true[kept].mean()):.4f}",
+            "spend": f"{float(spend[kept].mean() / price.max()):.3f}",
+            "ideal": f"{float(spend[true <= level].min() / price.max()):.3f}",
+        }
 
 
 def rows_of(name: str, data: dict[str, Tensor]) -> Iterator[Row]:
-    told = {"data": name, "n": len(data["true"])} | about("python bench/promises.py")
-    blank: dict[str, Any] = dict.fromkeys(RESULTS.fields, "") | told
-    for rule, n, gains, whole in newcomers(data):
-        worst = float(np.sort(gains)[: len(gains) // 10].mean())
-        yield blank | {
-            "what": "new",
-            "case": rule,
-            "level": n,
-            "value": f"{gains.mean() / whole.mean():.3f}",
-            "worst": f"{worst:.4f}",
-        }
-    for level, share, error, spend in broken(data):
-        yield blank | {
-            "what": "error",
-            "level": level,
-            "value": share,
-            "worst": f"{error:.4f}",
-            "spend": f"{spend:.3f}",
-        }
+    blank: dict[str, Any] = dict.fromkeys(RESULTS.fields, "") | about("python bench/promises.py")
+    blank |= {"data": name, "n": len(data["true"])}
+    for found in broken(name, data):
+        yield blank | {"what": "error"} | found
+    if "asked" not in data:
+        return
+    shuffled = data["price"][torch.from_numpy(np.random.default_rng(1).permutation(len(data["price"])))]
+    for world, price in (("", data["price"]), (", prices at random", shuffled)):
+        for rule, n, gains, whole in newcomers(data, price):
+            worst = f"{np.sort(gains)[: len(gains) // 10].mean():.4f}"
+            found = {
+                "case": f"{rule}{world}",
+                "level": n,
+                "value": f"{gains.mean() / whole.mean():.3f}",
+                "worst": worst,
+            }
+            yield blank | {"what": "new"} | found
 
 
 def new_table(rows: Sequence[Row]) -> str:
@@ -149,13 +188,28 @@ def new_table(rows: Sequence[Row]) -> str:
 
 
 def error_table(rows: Sequence[Row]) -> str:
-    used = [row for row in rows if row["what"] == "error"]
+    used = sorted((row for row in rows if row["what"] == "error"), key=lambda row: (row["data"], float(row["level"])))
     lines = [
-        [TITLES[row["data"]], row["level"], f"{float(row['value']):.1%}", row["worst"], f"{float(row['spend']):.0%}"]
+        [
+            f"{TITLES[row['data']]} ({CALIBRATED[row['data']]:,})",
+            f"{float(row['level']):.1%}",
+            f"{float(row['value']):.1%}",
+            f"{float(row['drifted']):.1%}",
+            f"{float(row['worst']):.2%}",
+            *(f"{float(row[key]):.0%}" for key in ("spend", "ideal")),
+        ]
         for row in used
     ]
-    head = ("", "promised error", "broken", "mean true error", "spend, beside the least error")
-    return f"{markdown(head, lines)}\n\n{DRAWS:,} draws of {CALIBRATED} rows; {foot(used)}"
+    head = (
+        "rows to calibrate",
+        "promised error",
+        "broken",
+        "after a drift",
+        "true error",
+        "spend, of always asking the dearest",
+        "if the truth were known",
+    )
+    return f"{markdown(head, lines)}\n\n{DRAWS:,} draws; {foot(used)}"
 
 
 def foot(rows: Sequence[Row]) -> str:
@@ -166,12 +220,14 @@ def foot(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    for name in TITLES:
+    for name in ("zeroeval", "mmlu", "networks"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name, text in (("zeroeval", "question"), ("mmlu", "prompt")):
-        RESULTS.add(list(rows_of(name, halves(read_sheet(vars(options)[name]), name, text))))
+        RESULTS.add(rows_of(name, halves(read_sheet(vars(options)[name]), name, text)))
+    for case in ("person", "crowd"):
+        RESULTS.add(rows_of(case, images(options.networks, case)))
     put(DOCS / "promises.md", "new", new_table(RESULTS.read()))
     put(DOCS / "promises.md", "error", error_table(RESULTS.read()))
 

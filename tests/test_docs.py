@@ -59,6 +59,16 @@ def test_the_code_of_the_page_of_plans(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.full
+def test_the_code_of_the_page_of_teams() -> None:
+    text = (ROOT / "docs" / "people_team.md").read_text()
+    known: dict[str, Any] = {}
+    exec(compile("\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)), "people_team.md", "exec"), known)
+    assert known["shares"] == {"ann": 130, "bob": 170, "chen": 0}
+    assert known["careful"].operating_point.error < 0.1
+    assert known["bigger"].experts == ("ann", "bob", "chen", "dora")
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("page", ["guide", "your_table", "llm_routing", "plans", "scaling"])
 def test_commands_of_the_pages_compose(page: str) -> None:
     """They are checked and not run: some train for hours."""

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 from hydra.utils import get_class
 
-from import_benchmark import main, plain_prompt, routerbench_outcomes, routerdc_outcomes, task_and_split
+from import_benchmark import (
+    keswani_outcomes,
+    main,
+    openl2d_outcomes,
+    plain_prompt,
+    routerbench_outcomes,
+    routerdc_outcomes,
+    task_and_split,
+)
 from l2d.config import compose
-from l2d.data.sheet import read_sheet
+from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.errors import L2DError
 
 WIDE = """sample_id,prompt,eval_name,gpt-4,org/b,gpt-4|model_response,org/b|model_response,gpt-4|total_cost,org/b|total_cost,oracle_model_to_route_to
@@ -84,6 +92,34 @@ def test_routerbench(tmp_path: Path) -> None:
     files = [put(tmp_path / f"mbpp_{split}.csv", WIDE) for split in ("train", "test")]
     both = routerbench_outcomes(files)
     assert (both.columns["split"], both.notes) == (["train", "train", "test", "test"], [])
+
+
+def test_openl2d(tmp_path: Path) -> None:
+    people, said = tmp_path / "data/preprocessed.parquet", tmp_path / "synthetic_experts/expert_team"
+    for folder in (people.parent, said):
+        folder.mkdir(parents=True)
+    write_sheet(people, {"age": [39, 50], "sex": ["Male", "Female"], "income": [0, 1]})
+    write_sheet(said / "expert_predictions.parquet", {"standard#0": [0, 0], "biased#1": [1, 1]})
+    assert openl2d_outcomes([tmp_path]).columns == {
+        "id": [0, 1],
+        "prompt": ["age: 39; sex: Male", "age: 50; sex: Female"],
+        "age": [39, 50],
+        "sex": ["Male", "Female"],
+        "correct_standard#0": [1.0, 0.0],
+        "correct_biased#1": [0.0, 1.0],
+    }
+
+
+def test_keswani(tmp_path: Path) -> None:
+    """The first column has no name; an annotator without an answer is left out."""
+    lines = ",Tweet,True Label,Dialect,Expert 1,Expert 2,Expert 3\n0,hello,1,0,1,-,-\n1,go away,0,1,1,0,-\n"
+    found = keswani_outcomes([put(tmp_path / "all_results.csv", lines)])
+    assert found.columns == {
+        "id": [0, 1],
+        "prompt": ["hello", "go away"],
+        "correct_Expert 1": [1.0, 0.0],
+        "correct_Expert 2": [None, 1.0],
+    }
 
 
 def test_prompts_of_routerbench() -> None:

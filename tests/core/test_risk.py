@@ -53,15 +53,15 @@ def held_out(rng: np.random.Generator, n: int) -> HeldOut:
 
 
 def test_the_promise_is_kept_over_draws_and_used() -> None:
-    """Expert 2 gets rows with x < c = .05 + f(.3 − .1), so the error is c²/2 + .05(1 − c), known. Violated in at most 5 % of 200
+    """Expert 2 gets rows with x < c = .05 + f(.3 − .1), so the error is c²/2 + .05(1 − c), known. Violated in at most 5 % of 100
     draws (three standard errors more), and not never."""
     rng, prices, broken, spent = np.random.default_rng(0), Prices(listed=(0.3, 0.1)), 0, 0.0
-    for _ in range(200):
+    for _ in range(100):
         point = keep_error(held_out(rng, 400), prices, 0.15, 0.95)
         c = min(0.05 + point.factor * 0.2, 1.0)
         broken += c**2 / 2 + 0.05 * (1 - c) > 0.15
-        spent += point.spend / 200
-    assert 0.005 < broken / 200 < 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
+        spent += point.spend / 100
+    assert 0.005 < broken / 100 < 0.05 + 3 * (0.05 * 0.95 / 100) ** 0.5
     assert spent < 0.22  # of .3 for the best single expert; with the truth known, .198
 
 

@@ -66,6 +66,21 @@ def test_with_few_outcomes_it_borrows_from_the_others(tmp_path: Path) -> None:
     assert later["new"] == pytest.approx(expected["new"])
 
 
+def test_with_few_outcomes_its_price_counts() -> None:
+    """Known experts at .1 and .2; the dear one is better. The same outcomes say more of a dear newcomer."""
+    rng = np.random.default_rng(2)
+    errors = (rng.random((400, 2)) < [0.6, 0.1]).astype(float)
+    router = l2d.fit(X, errors=errors, prices=[0.1, 0.2], method="linear", options={"progress": False})
+    cheap, dear = (
+        router.with_expert("new", NEW[:2], [0.0, 1.0], price=price)
+        .at(raw=True)
+        .route(QUERIES)[0]
+        .expected_errors["new"]  # type: ignore[index]
+        for price in (0.1, 0.2)
+    )
+    assert dear < cheap - 0.05
+
+
 def test_outcomes_of_the_others_on_the_same_queries_count() -> None:
     """If all others were wrong too, a wrong answer says less against it."""
     rng = np.random.default_rng(1)
