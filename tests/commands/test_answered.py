@@ -11,7 +11,7 @@ from tests.metrics_example import example_metrics
 from l2d.assembly.fingerprints import data_fingerprint
 from l2d.commands.train import answered
 from l2d.config import Experiment, check, compose
-from l2d.runs.folder import RunFolder, Standing
+from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
@@ -30,16 +30,6 @@ def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
     if state == "finished":
         write_json(folder / "metrics.json", example_metrics(0.25, p=5).as_json())
     return run
-
-
-@pytest.mark.parametrize(("stop_after", "expected"), [(1, "paused"), (2, "paused"), (3, "begun"), (None, "begun")])
-def test_a_pause_counts_for_its_epoch_and_those_before(tmp_path: Path, stop_after: int | None, expected: str) -> None:
-    """A finished run is finished whatever it was before."""
-    run = prepared(tmp_path / "run", "paused")
-    assert run.standing(stop_after) is Standing(expected)
-    write_json(run.path / "metrics.json", example_metrics().as_json())
-    assert run.standing(stop_after) is Standing.FINISHED
-    assert RunFolder(tmp_path / "none").standing(stop_after) is Standing.MISSING
 
 
 def experiment(**changes: Any) -> Experiment:

@@ -60,12 +60,3 @@ def test_what_wandb_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(dashboard, "build_workspace", lambda *_: SimpleNamespace(save=refuse))
     with pytest.raises(SystemExit, match=r"^error: .*run wandb login.*$"):
         main(["--entity", "team"])
-
-
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(dashboard, "import_module", missing)
-    with pytest.raises(SystemExit, match=r"^error: .*pip install 'l2d\[wandb\]'$"):
-        main(["--entity", "team"])

@@ -63,17 +63,9 @@ def test_metric_filter_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.endswith("dataset.category=subject method=mix\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "SOURCE"),
-        (["harness", "a.jsonl"], "--out"),
-        (["harness", "--force", "a.jsonl", "--out", "t.csv"], "--force"),
-        (["harness", "a=no.jsonl", "b=no.jsonl", "--out", "t.csv"], "no.jsonl: No such file"),
-    ],
-)
-def test_bad_commands(arguments: list[str], words: str) -> None:
-    assert words in refused(main, *arguments)
+def test_bad_commands() -> None:
+    assert "SOURCE" in refused(main)
+    assert "no.jsonl: No such file" in refused(main, "harness", "a=no.jsonl", "b=no.jsonl", "--out", "t.csv")
 
 
 @pytest.mark.parametrize("out", ["~/a.jsonl", "t.xlsx"])

@@ -1,9 +1,6 @@
 """l2d report: any folder, a sweep's cells, what is written and what is imported for it."""
 
-import resource
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,30 +126,6 @@ def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for folder in (root / "digits/I/synthetic/error/mild", mild.folder / "seed=0"):
         main([str(folder), *OVERRIDES])
         assert "\n\n1 run, 1 cell;" in capsys.readouterr().out
-
-
-def cpu_seconds() -> float:
-    """Of finished processes. Other work on the machine does not count."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-@pytest.mark.full
-def test_ten_thousand_runs(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    first = write_run(runs, "svhn/I/synthetic/error/mild/00000000", 0, 0.1)
-    files = {name: (first / name).read_bytes() for name in ("metrics.json", "config.yaml", "history.csv")}
-    for cell in range(2000):
-        for seed in range(5):
-            names = f"set{cell % 10}/I/synthetic/error/m{cell % 50}/{cell:08x}"
-            folder = runs / names / f"seed={seed}"
-            folder.mkdir(parents=True)
-            for name, content in files.items():
-                (folder / name).write_bytes(content)
-    before = cpu_seconds()
-    subprocess.run([sys.executable, "-m", "l2d", "report", str(runs)], check=True, capture_output=True)
-    assert cpu_seconds() - before < 20
-    assert '"runs":10001' in (runs / "report" / "index.html").read_text()
 
 
 @pytest.mark.slow

@@ -41,7 +41,6 @@ from l2d.lightning.learner import Learner
 from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.method import Method
-from l2d.methods.one_vs_all import OneVsAll
 from l2d.router import router as route
 from l2d.router.trained import outputs_of
 from l2d.runs.folder import RunFolder
@@ -131,21 +130,6 @@ def test_what_validation_asks_for_is_done_to_the_test_rows(decision: str) -> Non
     assert held(method, BIASED, RIGHT.flip(1), test)[1] != decided
     always, decided = held(method, BIASED, torch.tensor([[0.3, 0.2]]).repeat(100, 1), test)
     assert (always.constant, decided) == (1, [1, 1, 1])
-
-
-def test_a_rule_of_its_own_is_not_shifted() -> None:
-    """Expert 1 where its confidence reaches ½, else the larger score: always right here. The larger score alone never takes it."""
-    outputs = torch.tensor([[-2.0, 1.0], [2.0, 3.0]]).repeat(50, 1)
-    costs = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(50, 1)
-    rules: Any = (("threshold", None), ("cascade", None), ("argmax", pytest.approx((1.0, -1.0))))
-    for rule, offsets in rules:
-        method = OneVsAll(costs=costs, num_classes=0, decision="argmax", rule=rule, threshold=0.5, order=None)
-        guard, decided = held(method, outputs, costs, torch.tensor([[0.5, 4.0], [-1.0, 2.0]]))
-        assert (guard.constant, guard.gain, guard.offsets) == (None, 0.5, offsets)
-        assert decided == ([0, 1] if offsets is None else [1, 1])
-        if offsets is None:
-            worse, decided = held(method, outputs, costs.flip(1), outputs[:2])
-            assert (worse.constant, worse.gain, decided) == (0, -0.5, [0, 0])
 
 
 @pytest.mark.slow

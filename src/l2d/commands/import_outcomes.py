@@ -9,7 +9,7 @@ from shlex import quote
 
 from l2d.commands.route import refuse_overwriting, user_path
 from l2d.config.identity import quoted
-from l2d.data.importers.harness import Columns, RecordedOutcomes, harness_outcomes, model_of_file
+from l2d.data.importers.harness import RecordedOutcomes, harness_outcomes, model_of_file
 from l2d.data.sheet import write_sheet
 from l2d.utils.user_errors import OneLineParser, answering
 
@@ -36,15 +36,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
-    """Write the table, and print the notes and the command that trains on it."""
-    write_sheet(out, outcomes.columns)
+    """Write the table; print the notes, how often each model is right, and the command that trains a router."""
+    columns, shares = outcomes.columns, list[str]()
+    write_sheet(out, columns)
     print(*outcomes.notes, sep="\n", end="\n" * bool(outcomes.notes), file=sys.stderr)
-    print(summary_of(out, outcomes.columns))
-
-
-def summary_of(out: Path, columns: Columns) -> str:
-    """Show how often each model is right, and the command that trains a router."""
-    shares = []
     for name in (name for name in columns if name.startswith("correct_")):
         known = [cell for cell in columns[name] if cell is not None]
         shares.append(f"{name.removeprefix('correct_')} {sum(known) / max(1, len(known)):.1%}")
@@ -56,7 +51,7 @@ def summary_of(out: Path, columns: Columns) -> str:
     if any(name.startswith("price_") for name in columns):
         words.append("cost=columns cost.error_price=1")
         lines.append("prices are in dollars: cost.error_price=1 means that a wrong answer costs $1; put in your own")
-    return "\n".join([*lines, " ".join(words)])
+    print(*lines, " ".join(words), sep="\n")
 
 
 def import_parser() -> argparse.ArgumentParser:

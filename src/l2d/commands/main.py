@@ -37,11 +37,6 @@ usage: l2d COMMAND [ARGUMENTS ...]
 commands:"""
 
 
-def overview() -> str:
-    width = max(map(len, COMMANDS))
-    return "\n".join([USAGE, *(f"  {name:<{width}}  {meaning}" for name, (_, meaning) in COMMANDS.items())])
-
-
 def console(*before: str) -> None:
     """The command line of a process. before: words that go before it."""
     done = False
@@ -76,8 +71,9 @@ def main(arguments: Sequence[str]) -> None:
     if command == "help":
         command, *rest = [*rest, "--help"]
     if command in ("-h", "--help", "--version"):
+        lines = [USAGE, *(f"  {name:<9}  {meaning}" for name, (_, meaning) in COMMANDS.items())]
         try:
-            print(f"l2d {own_version()}" if command == "--version" else overview(), flush=True)
+            print(f"l2d {own_version()}" if command == "--version" else "\n".join(lines), flush=True)
         except BrokenPipeError:  # its reader has gone (`| head`)
             from l2d.utils.user_errors import end_quietly  # only now: it imports Hydra, which takes longer
 

@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
@@ -31,7 +32,7 @@ class RunInfo:
     config: dict[str, Any]
 
 
-class CsvTracker:
+class CsvTracker(AbstractContextManager["CsvTracker"]):
     """Writes the curves into the run folder. Every tracker does at least this."""
 
     def __init__(self, info: RunInfo) -> None:
@@ -49,9 +50,6 @@ class CsvTracker:
 
     def report(self, metrics: RunMetrics) -> None:
         """Log the final result, once."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         """Close the run, whatever happened in it."""

@@ -227,15 +227,6 @@ def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
     assert at[0.9].point == (1.0, pytest.approx(1 / 6))
 
 
-def test_two_models_have_an_apgr(tmp_path: Path) -> None:
-    """The strong model, the second, helps on the first query alone, and is preferred there: PGR 0, 1, 1."""
-    write_run(tmp_path, 0.0, [1, 0], **TWO, scores=np.array([[0.0, 5.0], [0.0, 1.0]]))
-    write_run(tmp_path, 1.0, [0, 0], **TWO, scores=np.array([[0.0, -5.0], [0.0, -1.0]]))
-    curve = curves(tmp_path)["mild"]
-    assert curve.summary["strong"] == "model 1"
-    assert curve.summary["apgr"] == {"0": pytest.approx(2 / 3), "1": pytest.approx(1 / 3)}
-
-
 def test_the_text_of_two_models(tmp_path: Path) -> None:
     """Free of charge one seed asks the strong model once, the other always; at the list's prices nobody does. Areas between .1
     and 1: the router's through (.775, 0), the oracle's through (.55, 0); by seed .875 and .75. APGR ⅔ and ⅓ at scale 0."""

@@ -86,17 +86,6 @@ def test_cascade_by_hand() -> None:
     assert pt.cascade_decisions(np.ones((1, 50)), many, 0.5).tolist() == [1]  # the first of equal prices
 
 
-@given(worlds, st.floats(0, 1))
-def test_cascade_against_loops(shape: tuple[int, int, int], threshold: float) -> None:
-    _, prices, rng = world(*shape)
-    chances = rng.random(shape[:2])
-    means = np.broadcast_to(prices, chances.shape).mean(axis=0)
-    for row, chosen in zip(chances, pt.cascade_decisions(chances, prices, threshold), strict=True):
-        sure = [k for k in range(shape[1]) if row[k] >= threshold]
-        best = min(sure, key=lambda k: (round(means[k], 9), k)) if sure else int(row.argmax())
-        assert round(means[chosen], 9) == round(means[best], 9) if sure else chosen == best
-
-
 def test_chances_undo_scale_and_prices() -> None:
     """E[c] = 2·(1 − σ(f)) with costs up to 2; σ(0) = 1/2: c = 1, of which .6 is the price: wrong with .4."""
     scores = np.array([[0.0, math.log(3)], [1e6, -1e6]])

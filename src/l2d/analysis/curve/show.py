@@ -83,14 +83,11 @@ def figures(curve: Curve) -> list[str]:
         return [*lines, "no curve of a router: gains and savings need one"]
     shares = {kind: "" if x is None else f" ({x:.0%} of the oracle's)" for kind, x in found["gap_closed"].items()}
     told = {kind: f"{round(x, 4) + 0.0:+.4f}{shares[kind]}" for kind, x in gains.items() if x is not None}
+    gained = _by_curve(told) or "none, all points are dearer"
+    lines.append(f"accuracy gained on {strong} at its price, {prices.short(found['budget'])}: {gained}")
     saved = {kind: found["price_saved"][kind] for kind in gains}
     saved = {kind: "never as accurate" if share is None else f"{share:.0%}" for kind, share in saved.items()}
-    gained = _by_curve(told) or "none, all points are dearer"
-    return [
-        *lines,
-        f"accuracy gained on {strong} at its price, {prices.short(found['budget'])}: {gained}",
-        f"price saved at {strong}'s accuracy: {_by_curve(saved)}",
-    ]
+    return [*lines, f"price saved at {strong}'s accuracy: {_by_curve(saved)}"]
 
 
 def _areas(values: Mapping[str, float | None]) -> str:

@@ -180,11 +180,8 @@ class Finding:
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
     labels = method_labels(cells)
-    return [
-        finding_of(block, finished, labels)
-        for block, members in cells_by_block(cells).items()
-        if (finished := [cell for cell in members if cell.runs])
-    ]
+    blocks = {block: [cell for cell in members if cell.runs] for block, members in cells_by_block(cells).items()}
+    return [finding_of(block, finished, labels) for block, finished in blocks.items() if finished]
 
 
 def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Finding:

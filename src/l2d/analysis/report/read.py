@@ -143,14 +143,12 @@ def read_cells(folder: Path) -> list[FinishedCell]:
             print(f"warning: {error}; left out", file=sys.stderr)
             continue
         cells.setdefault(names, FinishedCell(names, run.parent)).runs[int(run.name.removeprefix("seed="))] = metrics
-    for names, cell in [*cells.items()]:
-        try:
-            readable = isinstance(cell.config, dict)
-        except (OSError, yaml.YAMLError, UnicodeDecodeError):
-            readable = False
-        if not readable:
-            print(f"warning: {cell.folder}: config.yaml cannot be read; left out", file=sys.stderr)
-            del cells[names]
+    for names, cell in sorted(cells.items()):
+        with suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
+            if isinstance(cell.config, dict):
+                continue
+        print(f"warning: {cell.folder}: config.yaml cannot be read; left out", file=sys.stderr)
+        del cells[names]
     return [cells[names] for names in sorted(cells)]
 
 
