@@ -16,6 +16,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("budget", lambda it: it.table(it.POINTS.read()), "llm_routing", "budget"),
     ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
     ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
+    ("large", lambda it: it.table(it.RESULTS.read()), "scaling", "large"),
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
     ("digits", lambda it: it.table(records.read(it.RESULTS)), "digits", "bench-digits"),
     ("digits", lambda it: it.tables_table(records.read(it.TABLES)), "digits", "digits-tables"),

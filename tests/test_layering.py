@@ -24,7 +24,7 @@ FLOORS = [
     ["assembly"],
     ["runs"],
     ["training", "router"],
-    ["analysis", "api", "server"],
+    ["analysis", "api", "large", "server"],
     ["tuning"],
     ["commands"],
 ]

@@ -196,7 +196,7 @@ def test_a_table_of_categories_by_hand() -> None:
 
 def test_ridge_is_scikit_learns() -> None:
     """Of a single row it is the row's value."""
-    coefficients, offsets = fit_left_out(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5]]), RIDGES)
+    coefficients, offsets, _ = fit_left_out(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5]]), RIDGES)
     assert (coefficients.tolist(), offsets.tolist()) == ([[0], [0]], [0.5])
     scaler = StandardScaler().fit(ROWS.inputs.numpy())
     model = RidgeCV(RIDGES).fit(scaler.transform(ROWS.inputs.numpy()), ROWS.right.numpy())
@@ -217,7 +217,7 @@ def test_one_decomposition_serves_all_penalties(n: int, width: int, monkeypatch:
         return plain(matrix)
 
     monkeypatch.setattr(torch.linalg, "eigh", counting)
-    coefficients, offsets = fit_left_out(torch.from_numpy(points), torch.from_numpy(values), RIDGES)
+    coefficients, offsets, _ = fit_left_out(torch.from_numpy(points), torch.from_numpy(values), RIDGES)
     assert counted == [min(n, width)]
     slow = RidgeCV(RIDGES).fit(points, values)
     np.testing.assert_allclose(coefficients.T, slow.coef_, atol=1e-10)

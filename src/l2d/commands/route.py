@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from l2d.data.sets.large import is_large
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_text
@@ -53,8 +54,9 @@ def make_route_parser() -> argparse.ArgumentParser:
     queries = group.add_mutually_exclusive_group(required=True)
     queries.add_argument("--text", action="append", help="a query, for routers that see one text; repeat it for more")
     file = """a CSV, Parquet or JSONL file with a row per query and the columns that the router was trained on; it sees no
-        others, but all come back in the CSV"""
-    queries.add_argument("--file", type=user_path, help=file)
+        others, but all come back in the CSV. A folder, a glob or a URL of Parquet or JSONL files is read in parts on Ray, and --out
+        is then a new folder of Parquet files"""
+    queries.add_argument("--file", type=file_or_files, help=file)
     image = "images, for routers that see one; they are resized to the size that the router was trained on"
     queries.add_argument("--image", metavar="FILE", nargs="+", action="extend", help=image)
     add_decision_flags(parser)
@@ -114,6 +116,11 @@ def read_capacity(text: str) -> dict[str, str]:
 def user_path(text: str) -> Path:
     """The path of a flag: the shell expands no ~ behind an equals sign."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
+
+
+def file_or_files(text: str) -> Path | str:
+    """A path as text if it names several files, or files elsewhere."""
+    return text if is_large(text) else user_path(text)
 
 
 def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:
@@ -212,9 +219,27 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     return f"{said}; expected {router.prices.mean_price} {router.prices.short(fmean(paid))}" if paid else said
 
 
+def route_files(options: argparse.Namespace) -> None:
+    """Route files that are read in parts."""
+    if options.out is None or options.capacity is not None:
+        raise ParameterError(
+            "--file", "several files need --out, a new folder, and cannot have --capacity", options.file
+        )
+    router = load_router(options)
+    tell_how_it_decides(router)
+    from l2d.large.route import route_large
+
+    counts = route_large(router, options.file, options.out)
+    said = ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)
+    print(f"{counts.total():,} queries: {said}; written to {options.out}", file=sys.stderr)
+
+
 def main(arguments: list[str]) -> None:
     with answering():
         options = make_route_parser().parse_args(arguments)
+        if isinstance(options.file, str):
+            route_files(options)
+            return
         if options.out is not None:
             check_out(options.out, options.file)
         router = load_router(options)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints, with_listed_prices
-from l2d.assembly.make import find
+from l2d.assembly.make import find, make_dataset
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check, check_search
 from l2d.core.prices import Prices, price_hint
@@ -62,11 +62,14 @@ def train_job(cfg: Any) -> None:
         from l2d.lightning.learner import ended_by_signals, hide_missing_gpu
         from l2d.training.cross_validation import train_and_judge
 
+        train = train_and_judge
+        if make_dataset(experiment).files is not None:
+            from l2d.large.train import train_large as train  # type: ignore[assignment]
         freeze_what_lives()
         hide_missing_gpu()
         check_parts(experiment)
         with ended_by_signals():
-            metrics = train_and_judge(experiment, run)
+            metrics = train(experiment, run)
         if metrics is not None and is_first_process():
             prices = Prices.of(experiment.plain)
             alone = f"\n{run.candidates}{format_table(metrics, prices)}\n\n{run.path}"

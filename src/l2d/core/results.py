@@ -3,6 +3,7 @@
 A field with a default is left out of the file if it is None. All other fields are always there.
 """
 
+import json
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -211,6 +212,11 @@ def _reader() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(RunMetrics)
+
+
+def of_plain(content: dict[str, Any]) -> RunMetrics:
+    found: RunMetrics = _reader().validate_json(json.dumps(content))
+    return found
 
 
 def read_metrics(file: Path) -> RunMetrics:

@@ -66,9 +66,9 @@ def _solved(square: Tensor, product: Tensor) -> Tensor:
     return torch.cholesky_solve(product, torch.linalg.cholesky(square))
 
 
-def fit_left_out(points: Tensor, values: Tensor, penalties: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Regression of all columns of values [n, p] with one penalty, which spares the mean: coefficients [F, p] and their offsets
-    [p]. The penalty is the one that expects each row best if that is left out. One decomposition serves all penalties. If row i
+def fit_left_out(points: Tensor, values: Tensor, penalties: Sequence[float]) -> tuple[Tensor, Tensor, float]:
+    """Regression of all columns of values [n, p] with one penalty, which spares the mean: coefficients [F, p], their offsets [p],
+    and the penalty. It is the one that expects each row best if that is left out. One decomposition serves all penalties. If row i
     pulls its own estimate by h_i, the error without it is the residual over 1 − h_i."""
     points, values = points.double(), values.double()
     centre, mean = points.mean(dim=0), values.mean(dim=0)
@@ -80,12 +80,12 @@ def fit_left_out(points: Tensor, values: Tensor, penalties: Sequence[float]) -> 
         sizes, axes = torch.linalg.eigh(inputs @ inputs.T)
         places = axes * sizes.clamp(min=0).sqrt()
     products, squares = places.T @ outputs, places.square()
-    coefficients, least = torch.zeros(points.shape[1], values.shape[1]).double(), torch.inf
+    coefficients, least, chosen = torch.zeros(points.shape[1], values.shape[1]).double(), torch.inf, penalties[0]
     for penalty in penalties:
         shrunk = 1 / (sizes.clamp(min=0) + penalty)
         residuals = outputs - places @ (shrunk[:, None] * products)
         own = 1 / n + squares @ shrunk
         error = float((residuals / (1 - own)[:, None]).square().mean())
         if error < least:
-            coefficients, least = inputs.T @ residuals / penalty, error
-    return coefficients, mean - centre @ coefficients
+            coefficients, least, chosen = inputs.T @ residuals / penalty, error, penalty
+    return coefficients, mean - centre @ coefficients, chosen

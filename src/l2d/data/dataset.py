@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 
 class DatasetBase:
-    """`load` and `fingerprint` are the dataset's own; the rest has defaults. encoder: the reader of its texts."""
+    """`load` and `fingerprint` are the dataset's own; the rest has defaults. encoder: the reader of its texts. files: a folder, a
+    glob or a URL that only large/ reads, in parts."""
 
     encoder: Encoder | None = None
+    files: str | None = None
 
     @property
     def gives(self) -> str | None:

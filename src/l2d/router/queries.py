@@ -11,7 +11,7 @@ from torch import Tensor
 from l2d.data.cells import TEXT, missing
 from l2d.data.given import is_frame
 from l2d.data.inputs import Embed, array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
-from l2d.data.sheet import read_sheet
+from l2d.data.sheet import Sheet, read_sheet
 from l2d.runs.artifact.exported import RouterDescription
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -77,12 +77,20 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
 
 def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Tensor, Tensor, list[str] | list[None]]:
     """The rows of a CSV, Parquet or JSONL file, which of them have no text, bool [n], and their ids."""
-    seen = about.seen
-    texts = [column for column in (seen.text, seen.image) if column is not None]
-    columns = [*seen.features, *texts]
+    sheet = read_sheet(path, [*(column for column in (about.seen.text, about.seen.image) if column is not None), *IDS])
+    inputs, empty = rows_of_sheet(sheet, about, embed)
+    ids: list[str] | list[None] = [None] * len(sheet)
+    if known := [name for name in IDS if name in sheet.columns]:
+        ids = ["" if cell is None else str(cell) for cell in sheet.columns[known[0]].to_pylist()]
+    return inputs, empty, ids
+
+
+def rows_of_sheet(sheet: Sheet, about: RouterDescription, embed: Embed) -> tuple[Tensor, Tensor]:
+    """The rows, and which of them have no text, bool [n]."""
+    path, seen = sheet.path, about.seen
+    columns = [*seen.features, *(column for column in (seen.text, seen.image) if column is not None)]
     if not columns:
         raise L2DError(f"{path}: this router sees {about.sees}, which a table cannot hold")
-    sheet = read_sheet(path, [*texts, *IDS])
     for column in columns:
         if column not in sheet.columns:
             there = listed(sheet.names)
@@ -94,10 +102,7 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
 
         empty = missing(cells)
         sheet.columns[seen.text] = pc.if_else(pa.array(empty), BLANK, cells)
-    ids: list[str] | list[None] = [None] * len(sheet)
-    if known := [name for name in IDS if name in sheet.columns]:
-        ids = ["" if cell is None else str(cell) for cell in sheet.columns[known[0]].to_pylist()]
-    return sheet_inputs(sheet, seen, about.shape, embed), torch.from_numpy(empty), ids
+    return sheet_inputs(sheet, seen, about.shape, embed), torch.from_numpy(empty)
 
 
 def _rectangle(rows: Sequence[Any]) -> np.ndarray:

@@ -135,14 +135,14 @@ def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
     outcome, *others = columns
     kind = columns[outcome].removesuffix("_")
     if kind != "prediction":
-        _errors(sheet, Expert("", outcome, "loss" if kind == "loss" else "correct"), None)
+        errors_of(sheet, Expert("", outcome, "loss" if kind == "loss" else "correct"), None)
     for column in (column for column in others if columns[column] != ANSWER):
         cell_amounts(sheet, column, columns[column])
 
 
 def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> dict[str, np.ndarray]:
     """The parts of Answers, float64 [n, p]. Outcomes are NaN where a cell is empty: the expert was not asked."""
-    errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
+    errors = np.stack([errors_of(sheet, expert, labels) for expert in experts], axis=1)
     found = {"errors": errors, **amounts_beside(sheet, experts)}
     columns = {"errors": [expert.column for expert in experts], "prices": [*columns_beside(sheet, experts).values()]}
     for part in (part for part in columns if part in found):
@@ -177,7 +177,7 @@ def cell_amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:
     return values
 
 
-def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
+def errors_of(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
     """float64 [n]: 1 − correctness, 1[prediction ≠ label], or the loss as it is; NaN where the cell is empty."""
     if expert.outcome != "prediction":
         values = sheet.numbers(expert.column, gaps=True)

@@ -16,6 +16,7 @@ from l2d.data.agreement import Agreement
 from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
 from l2d.data.confounders import clustered, encoded, warning
 from l2d.data.dataset import DatasetBase
+from l2d.data.sets.large import find_files, fingerprint_of_files, is_large, layout_of, pieces_of
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
 from l2d.data.sets.table_columns import Named, note_columns, with_a_row_per_query, with_roles
@@ -59,6 +60,7 @@ class Table(DatasetBase):
         agree: str = "exact",
     ) -> None:
         self.path = None if path is None else Path(path).expanduser()
+        self.files = path if path is not None and is_large(path) else None  # several, which only large/ reads
         named = {"experts": experts, "outcome": outcome, "features": features, "text": text, "image": image}
         named |= {"label": label, "category": category, "only": only, "split": split, "split_by": split_by}
         self.named = Named.of(
@@ -78,11 +80,15 @@ class Table(DatasetBase):
 
     def fingerprint(self, data_dir: Path) -> str:
         """A hash of the file's bytes and of the encoder that reads its text. Changes to the images that it names go unnoticed."""
+        if self.files is not None:
+            return fingerprint_of_files(find_files(self.files))
         reads = self.encoder.identity() if self.encoder is not None and self.named.text is not None else ""
         return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """The experts, from the file's header alone unless it is a log with a row per answer."""
+        if self.files is not None:
+            return list(layout_of(pieces_of(find_files(self.files)[:1])[0], self.named).names)
         sheet = with_roles(read_header(self._file(data_dir)), self.named)
         if is_long(sheet.names):
             whole = read_sheet(self._file(data_dir), self.named.texts)

@@ -25,15 +25,15 @@ class Ridge(Scaled):
         points, right = self.scaled(rows.inputs).double(), rows.right.double()
         asked = ~right.isnan()
         if asked.all():  # one decomposition, and one penalty, for all experts
-            weight, bias = fit_left_out(points, right, RIDGES)
+            weight, bias, _ = fit_left_out(points, right, RIDGES)
         else:
             columns = zip(right.T, asked.T, strict=True)
-            found = [fit_left_out(points[mine], one[mine, None], RIDGES) for one, mine in columns]
+            found = [fit_left_out(points[mine], one[mine, None], RIDGES)[:2] for one, mine in columns]
             weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
         self.weight, self.bias = weight.T.float().contiguous(), bias.float()
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        weight, bias = fit_left_out(self.scaled(inputs), right[:, None], RIDGES)
+        weight, bias, _ = fit_left_out(self.scaled(inputs), right[:, None], RIDGES)
         self.weight, self.bias = torch.cat([self.weight, weight.T.float()]), torch.cat([self.bias, bias.float()])
 
     def forward(self, inputs: Tensor) -> Tensor:

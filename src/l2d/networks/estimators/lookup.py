@@ -11,6 +11,12 @@ from l2d.utils.errors import ParameterError
 ROUNDED = 3  # decimals of a standard deviation to which rows of one category agree
 
 
+def refuse_different(different: int, rows: int) -> None:
+    if 2 * different > rows:
+        problem = f"{different:,} of {rows:,} training rows are different; let the router see only the category"
+        raise ParameterError("", f"{problem}: dataset.text=topic dataset.category=topic")
+
+
 class Lookup(Estimator):
     """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are
     none. Rows are equal if they differ by rounding alone: an encoder gives a text other last digits in another batch."""
@@ -31,9 +37,7 @@ class Lookup(Estimator):
         spread = values.std(dim=0, correction=0)
         self.mean, self.std = values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
         self.different, member = self.scaled(values).round(decimals=ROUNDED).unique(dim=0, return_inverse=True)
-        if 2 * len(self.different) > len(rows):
-            problem = f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category"
-            raise ParameterError("", f"{problem}: dataset.text=topic dataset.category=topic")
+        refuse_different(len(self.different), len(rows))
         self.overall = right.nanmean(dim=0)
         self.table = smoothed_means(member, right, len(self.different), self.overall)
 

@@ -1,0 +1,138 @@
+"""Training and judging on files larger than memory. Writes bench/results/large.csv.
+
+    python bench/large.py
+    python bench/large.py --sizes 10000000 --workers 2
+
+Simulated numbers: 64 features, four experts, method=linear, as Parquet files of a million rows; workers=0 is training in memory, on
+one file. Each case in its own process on the CPU. CPU time and memory are those of all processes, Ray's own included; memory that
+several share counts once (PSS). load: of the machine when the case began. Rows of other cases stay in the file.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from l2d.config import check, compose
+from l2d.runs.folder import RunFolder
+from provenance import about
+from records import Results, Row, markdown, parser_of, trained
+
+FIGURES = "seconds cpu_seconds memory_gib deferral_loss load command versions"
+RESULTS = Results("large", "rows workers machine commit", FIGURES)
+FEATURES, EXPERTS, GROUP, FILE = 64, 4, 250_000, 1_000_000
+SIZES = (100_000, 1_000_000, 10_000_000)
+SHOWN = ("seconds", "cpu_seconds", "memory_gib", "deferral_loss", "load")
+PLAIN = ("dataset=table", "method=linear", "progress=false", "evaluation=cross_validate", "trainer.accelerator=cpu")
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def write_files(folder: Path, n: int) -> None:
+    """Numbers, and experts that are right where a direction of their own says so."""
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(FEATURES, EXPERTS)) / FEATURES**0.5
+    for number, start in enumerate(range(0, n, FILE)):
+        inputs = rng.normal(size=(min(FILE, n - start), FEATURES)).astype(np.float32)
+        right = rng.random((len(inputs), EXPERTS)) < (0.6 + 0.25 * inputs @ directions).clip(0, 1)
+        columns = {f"x{k}": inputs[:, k] for k in range(FEATURES)}
+        columns |= {f"correct_e{k}": right[:, k].astype(np.int8) for k in range(EXPERTS)}
+        name = folder / f"part-{number:04}.parquet"
+        parquet.write_table(pa.table(columns), name, row_group_size=GROUP, compression="none")
+
+
+def case(overrides: Sequence[str], workers: int) -> None:
+    """What the process of a case does."""
+    if not workers:
+        trained(overrides)
+        return
+    import ray
+
+    from l2d.large.train import train_large
+
+    ray.init(num_cpus=workers, include_dashboard=False, object_store_memory=1 << 28, log_to_driver=False)
+    experiment = check(compose(overrides))
+    train_large(experiment, RunFolder.of(experiment.plain))
+
+
+def family(process: int) -> list[int]:
+    """A process and all that it started."""
+    parents = dict[int, list[int]]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(folder.name))
+    found = [process]
+    for one in found:
+        found += parents.get(one, [])
+    return found
+
+
+def watched(process: subprocess.Popen[bytes]) -> tuple[float, float]:
+    """CPU seconds, and the most memory in GiB, until it ends."""
+    spent, most = dict[int, float](), 0.0
+    while process.poll() is None:
+        memory = 0
+        for one in family(process.pid):
+            with suppress(OSError, StopIteration):
+                numbers = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+                spent[one] = (int(numbers[11]) + int(numbers[12])) / TICK
+                lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+                memory += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+        most = max(most, memory / 2**20)
+        time.sleep(1)
+    return sum(spent.values()), most
+
+
+def measured(folder: Path, n: int, workers: int) -> dict[str, Any]:
+    path = folder if workers else next(folder.glob("*.parquet"))
+    with tempfile.TemporaryDirectory(dir=folder.parent) as runs:
+        overrides = [*PLAIN, f"dataset.path={path}", f"runs_dir={runs}"]
+        begun, load = time.monotonic(), os.getloadavg()[0]
+        child = [sys.executable, __file__, "--case", str(workers), *overrides]
+        cpu, memory = watched(subprocess.Popen(child, stdout=subprocess.DEVNULL))
+        seconds, [found] = time.monotonic() - begun, Path(runs).rglob("metrics.json")
+        loss = json.loads(found.read_text())["deferral_loss"]
+    figures = {
+        "seconds": round(seconds),
+        "cpu_seconds": round(cpu),
+        "memory_gib": f"{memory:.2f}",
+        "load": f"{load:.1f}",
+    }
+    return {"rows": n, "workers": workers, **figures, "deferral_loss": f"{loss:.6f}"} | about("python bench/large.py")
+
+
+def table(rows: Sequence[Row]) -> str:
+    names = ["rows", "workers", "seconds", "CPU seconds", "memory, GiB", "deferral loss", "load before"]
+    ordered = sorted(rows, key=lambda row: (int(row["rows"]), int(row["workers"])))
+    shown = [
+        [f"{int(row['rows']):,}", row["workers"] if int(row["workers"]) else "in memory", *map(row.__getitem__, SHOWN)]
+        for row in ordered
+    ]
+    last = ordered[-1]
+    note = f"Simulated. `{last['command']}`; {last['machine']}, shared with other work; {last['versions']}"
+    return f"{markdown(names, shown)}\n\n{note}; commit {last['commit']}."
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--case"]:
+        case(sys.argv[3:], int(sys.argv[2]))
+        sys.exit()
+    parser = parser_of(__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows")
+    parser.add_argument("--workers", type=int, nargs="+", default=(0, 1, 2), help="0: in memory")
+    options = parser.parse_args()
+    for n in options.sizes:
+        with tempfile.TemporaryDirectory() as place:
+            (folder := Path(place) / "files").mkdir()
+            write_files(folder, n)
+            RESULTS.add([measured(folder, n, workers) for workers in options.workers if workers or n <= FILE])

@@ -1,0 +1,146 @@
+"""Trains and judges a router on files larger than memory; the run's folder is as any other's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import fields
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from l2d.assembly.build import make_method
+from l2d.assembly.fingerprints import data_fingerprint
+from l2d.assembly.make import blaming, blaming_dataset, make, make_dataset
+from l2d.config import Experiment
+from l2d.core import results
+from l2d.core.guard import Guard, HeldOut
+from l2d.core.metrics import collapsed_expert
+from l2d.core.results import RunMetrics, Score, of_plain
+from l2d.data.arrays import Answers, Panel, Seen
+from l2d.data.sets.large import find_files, layout_of, pieces_of, sheets_of
+from l2d.data.sets.table import Table
+from l2d.large import judge
+from l2d.large.fits import FITS, Fit, Known, known_of, moments
+from l2d.large.judge import Routers
+from l2d.large.passes import Passes
+from l2d.large.rows import SAMPLE, Reader, Rows, more_words, words_of
+from l2d.methods.method import Evidence
+from l2d.methods.simple import SimpleRouter
+from l2d.networks.estimators.network import EstimatorNetwork
+from l2d.runs.artifact.drift import summary_tensors
+from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
+from l2d.runs.folder import RunFolder
+from l2d.utils.errors import L2DError, ParameterError, under
+from l2d.utils.text import counted, say
+
+NEEDS = "needs all rows in memory, so a single file as dataset.path"
+USUAL = {"sampling": ("none",), "fold": (None,), "aux": ("none",), "evaluation": ("auto", "cross_validate")}
+PASSES = "passes"  # folder of the finished ones
+
+
+def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
+    begun, fit, dataset = time.monotonic(), checked(experiment), make_dataset(experiment)
+    assert isinstance(dataset, Table)
+    assert dataset.files is not None
+    with blaming_dataset(experiment):
+        urls = find_files(dataset.files)
+        pieces = pieces_of(urls)
+        layout = layout_of(pieces[0], dataset.named)
+    with run.locked():
+        if experiment.settings.force:
+            run.clear()
+        run.check_data(data_fingerprint(experiment))
+        run.write_config(experiment.plain)
+        total, progress = 3 + bool(layout.words), experiment.settings.progress
+        passes = Passes(run.path / PASSES, pieces, layout.columns, total, progress)
+        reader = Reader(layout, Seen(layout.features), experiment.seed)
+        if layout.words:
+            reader = reader.with_words(passes.run("words", partial(words_of, layout), more_words))
+        centre = reader.rows(pieces[0], next(sheets_of(pieces[0], layout.columns))).inputs.double().mean(dim=0)
+        known = known_of(passes.run("moments", partial(moments, reader, centre)), centre, SAMPLE)
+        say(f"{counted(len(urls), 'file')}, {counted(int(known.rows[-1]), 'row')}")
+        if known.gaps and not layout.propensities:
+            raise L2DError(f"{dataset.files}: some outcomes are empty; a log in parts needs columns propensity_NAME")
+        method = method_of(experiment, known, reader)
+        with blaming(experiment.method):
+            estimators, sample = fit(passes, reader, method, known)
+        routers = Routers(method, [EstimatorNetwork(one).eval() for one in estimators], known.gaps)
+        metrics, guard = verdict(passes, reader, routers, known, sample)
+        shape, prices = tuple(sample.inputs.shape[1:]), tuple(method.prices.tolist())
+        description = RouterDescription(layout.names, prices, 0, shape, reader.seen, None, guard)
+        write_weights(run.path / FILE, tensors_of(routers, sample), description)
+        arrays = {name: part.numpy() for name, part in vars(routers.routed(sample)).items()}
+        run.finish(metrics.as_json(), arrays, {"seconds": time.monotonic() - begun, "rows": metrics.rows.test})
+        shutil.rmtree(run.path / PASSES)
+    return metrics
+
+
+def checked(experiment: Experiment) -> Fit:
+    """How the method is fitted. Refuses what needs all rows at once."""
+    for key, usual in USUAL.items():
+        if (given := getattr(experiment.settings, key)) not in usual:
+            raise ParameterError(key, NEEDS, given)
+    blank = make_method(experiment, torch.eye(2), 0)
+    kind = type(blank.estimator()) if isinstance(blank, SimpleRouter) else None
+    if kind not in FITS:
+        raise ParameterError("method", f"{NEEDS}; linear and category_table do not", experiment.method.name)
+    return FITS[kind]
+
+
+def method_of(experiment: Experiment, known: Known, reader: Reader) -> SimpleRouter:
+    """Built from the extremes of the costs, which are all that a simple router takes from them."""
+    cost, errors = make(experiment.cost), torch.stack([known.least, known.most])
+    with under("cost"):
+        if cost.by_row or cost.from_rows or cost.noise:
+            raise ParameterError("", f"{NEEDS}; cost=error and cost=error_plus_cost with a list do not")
+        panel = Panel(reader.layout.names, Answers(errors), Answers(errors[:0]))
+        cost.check_panel(panel)
+        prices = cost.prices(panel, torch.arange(2))
+    method = make_method(experiment, errors + prices, 0)
+    method.learn(Evidence(errors, prices, torch.full((2,), -1)))
+    assert isinstance(method, SimpleRouter)
+    return method.eval()
+
+
+def verdict(passes: Passes, reader: Reader, routers: Routers, known: Known, sample: Rows) -> tuple[RunMetrics, Guard]:
+    method, prices = routers.method, routers.method.prices.double()
+    means = routers.routed(sample).costs.mean(dim=0) if known.gaps else known.mean_errors + prices
+    guards = routers.guards(sample, int(means.argmin()))
+    found = passes.run("judged", partial(judge.judged, reader, routers, guards, means), judge.pooled)
+    n, parts = int(found["n"]), json.loads(str(found["metrics"]))
+    own = parts["routing"]
+    oracle = own["baselines"]["oracle"]
+    own["collapsed_expert"] = None if oracle is None else collapsed_expert(own["ratios"], oracle["ratios"])
+    metrics = of_plain(
+        {
+            **own,
+            "schema_version": results.SCHEMA_VERSION,
+            "capabilities": {**method.capabilities(), "reads_text": False},
+            "evaluation": "cross_validate",
+            "validation": {field.name: own[field.name] for field in fields(Score)},
+            "guarded": parts["guarded"],
+            "decision": method.decision,
+            "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
+            "rows": {"train": n, "validation": n, "test": n},
+            "checkpoint": "last",
+            "epochs": 0,
+            "kept_epoch": 0,
+        }
+    )
+    return metrics, guards[-1]
+
+
+def tensors_of(routers: Routers, sample: Rows) -> dict[str, Tensor]:
+    """As training/walk.py writes them. The rows for guards at other prices are those of the sample."""
+    method, network, rows = routers.method, routers.networks[-1], routers.routed(sample)
+    with torch.inference_mode():
+        deployed = method.expected_errors(network(sample.inputs))
+        seen = method.expected_errors(routers.outputs(sample, 1))
+    errors, learned = (rows.costs - rows.prices).double(), torch.arange(len(sample))
+    held_out = HeldOut(errors, rows.expected_errors, errors.mean(dim=0), deployed, learned=learned, seen=seen)
+    parts = {"method": method.state_dict(), "network": network.state_dict(), HELD_OUT: held_out.tensors()}
+    found = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+    return found | summary_tensors(sample.inputs)
