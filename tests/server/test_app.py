@@ -22,7 +22,7 @@ from l2d.server.bodies import OutcomeBody, ReloadBody, RouteBody
 from l2d.server.served import ServedRun, ServeSettings, check_settings, warmed_up
 from l2d.utils.errors import ParameterError
 
-ADMIN = {"authorization": "Bearer admin"}
+ADMIN, URL = {"authorization": "Bearer admin"}, "/v1/chat/completions"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_without_an_admin_token_nobody_reloads(run: Untrained, tmp_path: Path) -
 def test_the_api_token(run: Untrained, tmp_path: Path) -> None:
     """All that decides, spends or records needs it; what a monitor asks does not. The admin's is another."""
     with asking(make_service(run.path, tmp_path / "log.sqlite", api_token="sesame", admin_token="admin")) as client:
-        for path in ("/v1/route", "/v1/outcomes", "/v1/chat/completions"):
+        for path in ("/v1/route", "/v1/outcomes", URL):
             for headers in ({}, ADMIN):
                 assert client.post(path, json={}, headers=headers).status_code == 401
         for path in ("/v1/experts", "/v1/hour"):
@@ -101,10 +101,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@given(
-    path=st.sampled_from(["/v1/route", "/v1/outcomes", "/v1/chat/completions", "/v1/responses", "/admin/reload"]),
-    body=ANY_JSON,
-)
+@given(path=st.sampled_from(["/v1/route", "/v1/outcomes", URL, "/v1/responses", "/admin/reload"]), body=ANY_JSON)
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 def test_no_json_makes_it_fail(client: TestClient, path: str, body: Any) -> None:
     found = client.post(path, json=body, headers=ADMIN)

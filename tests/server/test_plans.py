@@ -29,6 +29,7 @@ from l2d.utils.errors import ParameterError
 
 PRICES = {"a": 0.01, "b": 0.02, "c": 0.2}
 MESSAGES: Any = CHAT["messages"]
+rows = helpers.rows
 BY_USAGE = 100 * 0.001 + 10 * 0.01
 QUERY = {"text": PROMPTS[0]}
 
@@ -82,16 +83,15 @@ def test_two_that_agree_are_enough(router: Router, log: Path) -> None:
     assert 'l2d_spend_total{expert="b"} 0.02' in shown
     assert ("l2d_calls_sum 2.0" in shown, "l2d_calls_count 1.0" in shown) == (True, True)
     assert 'endpoint="/v1/decisions/{id}/answers",status="200"' in shown
-    [decision] = helpers.rows(log)
+    [decision] = rows(log)
     assert (decision["decided_by"], decision["propensity"], decision["served"]) == ("plan", None, None)
     assert decision["price"] == pytest.approx(0.03)
     kept = [
-        (row["place"], row["expert"], row["propensity"], row["price"], row["same_as"])
-        for row in helpers.rows(log, "calls")
+        (row["place"], row["expert"], row["propensity"], row["price"], row["same_as"]) for row in rows(log, "calls")
     ]
     assert kept == [(1, "a", 1.0, 0.01, "a"), (2, "b", 1.0, 0.02, "a")]
-    assert [(row["confidence"], row["length"]) for row in helpers.rows(log, "calls")] == [(None, 3), (0.5, 7)]
-    assert helpers.rows(log, "steps") == []
+    assert [(row["confidence"], row["length"]) for row in rows(log, "calls")] == [(None, 3), (0.5, 7)]
+    assert rows(log, "steps") == []
 
 
 def test_a_third_decides_and_the_outcome_is_its(router: Router, log: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_third_decides_and_the_outcome_is_its(router: Router, log: Path) -> No
         assert tell(client, id, "c", "6").json()["accept"] == "c"
         assert client.post("/v1/outcomes", json={"decision_id": id, "correct": True}).status_code == 200
         hour = client.get("/v1/hour").json()
-    [decision] = helpers.rows(log)
+    [decision] = rows(log)
     assert (decision["expert"], decision["served"], decision["price"]) == ("a", "c", pytest.approx(0.23))
     assert hour["decided_by"] == {"plan": 1}
     assert [sum(one["choices"]) for one in hour["experts"]] == [0, 0, 1]
@@ -128,7 +128,7 @@ def test_bad_answers_change_nothing(router: Router, log: Path) -> None:
         again = tell(client, id, "b", "4")
         assert (again.status_code, "ended with a" in message_of(again)) == (409, True)
         assert 'l2d_spend_total{expert="b"} 0.02' in client.get("/metrics").text
-    assert [row["expert"] for row in helpers.rows(log, "calls")] == ["a", "b"]
+    assert [row["expert"] for row in rows(log, "calls")] == ["a", "b"]
 
 
 def test_an_expert_that_failed_costs_nothing(router: Router, log: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_expert_that_failed_costs_nothing(router: Router, log: Path) -> None:
         assert tell(client, id, "a", failed=True).json() == {"ask": "b"}
         assert tell(client, id, "b", failed=True).json() == {"ask": "c"}
         assert tell(client, id, "c", failed=True, price=0.05).json() == {"accept": None, "chance": None}
-    assert [(row["price"], row["same_as"]) for row in helpers.rows(log, "calls")] == [(0.0, None)] * 2 + [(0.05, None)]
+    assert [(row["price"], row["same_as"]) for row in rows(log, "calls")] == [(0.0, None)] * 2 + [(0.05, None)]
 
 
 def test_an_expert_that_failed_leaves_the_money_for_others(router: Router, log: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_plan_survives_a_restart_and_two_processes(router: Router, log: Path, 
             step = tell(next(servers), id, step["ask"], "4").json()
     assert step["accept"] in EXPERTS
     if "prices" in asked:
-        assert {row["expert"]: row["price"] for row in helpers.rows(log, "calls")}.items() <= asked["prices"].items()
+        assert {row["expert"]: row["price"] for row in rows(log, "calls")}.items() <= asked["prices"].items()
 
 
 def test_one_of_two_answers_at_once_wins(router: Router, log: Path) -> None:
@@ -171,7 +171,7 @@ def test_one_of_two_answers_at_once_wins(router: Router, log: Path) -> None:
                 assert sorted(codes) == [200, *[409] * 5]
         for one in clients:
             one.close()
-    assert len(helpers.rows(log, "calls")) == 3
+    assert len(rows(log, "calls")) == 3
 
 
 def test_what_a_waiting_plan_keeps(router: Router, log: Path) -> None:
@@ -181,12 +181,12 @@ def test_what_a_waiting_plan_keeps(router: Router, log: Path) -> None:
         with asking(make_service(served, log, keep="none")) as client:
             id, _ = begin(client)
             tell(client, id, "a", "one secret")
-            [waiting] = helpers.rows(log, "steps")
+            [waiting] = rows(log, "steps")
             assert ("secret" in waiting["state"]) == kept
             tell(client, id, "b", "One  secret.")
-            assert helpers.rows(log, "steps") == []
-    assert "secret" not in str([helpers.rows(log, table) for table in ("decisions", "calls")])
-    assert [row["same_as"] for row in helpers.rows(log, "calls")] == ["a"] * 4
+            assert rows(log, "steps") == []
+    assert "secret" not in str([rows(log, table) for table in ("decisions", "calls")])
+    assert [row["same_as"] for row in rows(log, "calls")] == ["a"] * 4
 
 
 def test_after_a_reload(router: Router, run: Untrained, log: Path) -> None:
@@ -212,7 +212,7 @@ def test_limits(router: Router, log: Path) -> None:
                 assert step == {"ask": "b"}
                 step = tell(client, id, "b", "5").json()
             assert step["accept"] in (accepted, "b")
-    assert all(row["price"] <= 0.1 for row in helpers.rows(log))
+    assert all(row["price"] <= 0.1 for row in rows(log))
 
 
 @pytest.mark.parametrize("settings", [{"cap": 0.5}, {"most_calls": 2}])
@@ -229,10 +229,10 @@ def test_a_drawn_expert_is_the_first_of_a_plan(router: Router, log: Path) -> Non
         for _ in range(12):
             id, first = begin(client)
             tell(client, id, first, "4")
-    kept = helpers.rows(log, "calls")
+    kept = rows(log, "calls")
     assert {row["expert"] for row in kept} == {*EXPERTS}
     assert [row["propensity"] for row in kept] == pytest.approx([1 / 3] * 12)
-    assert {(row["decided_by"], row["propensity"]) for row in helpers.rows(log)} == {("explore", None)}
+    assert {(row["decided_by"], row["propensity"]) for row in rows(log)} == {("explore", None)}
 
 
 @pytest.mark.parametrize(("plan", "settings", "by"), [(None, {}, "router"), ("two agree", {"shadow": "c"}, "shadow")])
@@ -240,7 +240,7 @@ def test_one_choice_ends_with_its_answer(trained: Router, log: Path, plan: Any, 
     with asking(make_service(following(trained, plan), log, **settings)) as client:
         id, first = begin(client)
         assert tell(client, id, first, "4").json()["accept"] == first
-    [decision] = helpers.rows(log)
+    [decision] = rows(log)
     assert (decision["decided_by"], decision["propensity"]) == (by, 1.0)
 
 
@@ -335,15 +335,15 @@ def test_the_gateway_compares_and_escalates(
         shown = client.get("/metrics").text
     assert [bool(body.get("stream")) for server in servers.values() for body, _ in server.seen] == [stream] * 5
     assert ("l2d_calls_sum 5.0" in shown, "l2d_calls_count 2.0" in shown) == (True, True)
-    one, two = helpers.rows(log)
+    one, two = rows(log)
     assert (one["served"], one["price"], two["served"], two["price"]) == (
         *("c", pytest.approx(3 * BY_USAGE)),
         *(None, pytest.approx(2 * BY_USAGE)),
     )
-    calls = [row for row in helpers.rows(log, "calls") if row["decision_id"] == one["id"]]
+    calls = [row for row in rows(log, "calls") if row["decision_id"] == one["id"]]
     assert sum(row["latency"] for row in calls) == pytest.approx(one["latency"])
-    assert [row["propensity"] for row in helpers.rows(log, "calls")] == [1.0] * 5
-    assert helpers.rows(log, "steps") == []
+    assert [row["propensity"] for row in rows(log, "calls")] == [1.0] * 5
+    assert rows(log, "steps") == []
 
 
 @pytest.mark.parametrize(("settings", "last"), [({}, "c"), ({"most_calls": 1}, "a"), ({"cap": 0.015}, "a")])
@@ -375,11 +375,7 @@ def test_a_plan_goes_on_without_an_expert_that_fails(
         assert found.headers["x-l2d-decided-by"] == "plan"
         assert said_by(found) == "c's answer"
         assert 'l2d_fallbacks_total{expert="a"' in client.get("/metrics").text
-    assert [(row["expert"], row["price"] > 0) for row in helpers.rows(log, "calls")] == [
-        ("a", False),
-        ("b", True),
-        ("c", True),
-    ]
+    assert [(row["expert"], row["price"] > 0) for row in rows(log, "calls")] == [("a", False), ("b", True), ("c", True)]
 
 
 def test_all_fail(service: RouterService, servers: dict[str, Saying], log: Path) -> None:
@@ -388,7 +384,7 @@ def test_all_fail(service: RouterService, servers: dict[str, Saying], log: Path)
     with asking(service) as client:
         found = chat(client)
         assert (found.status_code, all(f"{name} (500)" in message_of(found) for name in EXPERTS)) == (502, True)
-    assert helpers.rows(log)[0]["price"] == 0
+    assert rows(log)[0]["price"] == 0
 
 
 def test_the_clients_own_error_comes_back_unless_there_is_an_answer(
@@ -419,7 +415,7 @@ def test_what_cannot_be_compared_goes_to_one_expert(
     assert (said_by(found), found.headers["x-l2d-asked"]) == ("a's answer", f"a={BY_USAGE:g}")
     assert [len(servers[name].seen) for name in EXPERTS] == [1, 0, 0]
     assert servers["a"].seen[0][0] == {**CHAT, **more, "model": "model-a"}
-    [decision] = helpers.rows(log)
+    [decision] = rows(log)
     assert (decision["decided_by"], decision["propensity"]) == ("router", 1.0)
 
 
@@ -431,7 +427,7 @@ def test_a_response_is_from_one_expert(
         found = client.post("/v1/responses", json={"model": "l2d", "input": PROMPTS[0], "stream": stream})
     assert (found.status_code, "I am a" in found.text or stream) == (200, True)
     assert [len(servers[name].seen) for name in EXPERTS] == [1, 0, 0]
-    assert [(row["expert"], row["price"]) for row in helpers.rows(log, "calls")] == [("a", pytest.approx(BY_USAGE))]
+    assert [(row["expert"], row["price"]) for row in rows(log, "calls")] == [("a", pytest.approx(BY_USAGE))]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -457,7 +453,7 @@ def test_for_a_client_that_left_nobody_else_is_asked(
     with listening(service) as url:
         asyncio.run(leave(url))
     assert [len(servers[name].seen) for name in EXPERTS] == [1, 0, 0]
-    assert not helpers.rows(log, "calls")  # it was cancelled, so nobody knows its price
+    assert not rows(log, "calls")  # it was cancelled, so nobody knows its price
 
 
 def test_a_rule_that_fails_on_an_answer(router: Router, servers: dict[str, Saying], log: Path) -> None:

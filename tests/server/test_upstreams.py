@@ -48,11 +48,8 @@ large:
 def test_several_servers_of_one_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LARGE_KEY", "secret")
     found = read_upstreams(write_yaml(tmp_path, SEVERAL), ["small", "large"])
-    second = Upstream("http://z", "great", "LARGE_KEY", rest=5.0)
-    assert found == {
-        "small": [Upstream("http://x", "llama")],
-        "large": [Upstream("http://y", "big", retries=0), second],
-    }
+    one, two = Upstream("http://y", "big", retries=0), Upstream("http://z", "great", "LARGE_KEY", rest=5.0)
+    assert found == {"small": [Upstream("http://x", "llama")], "large": [one, two]}
 
 
 def test_the_price_of_an_answer() -> None:

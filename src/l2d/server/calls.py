@@ -22,7 +22,7 @@ PASSED_OVER = (404, 408, 429)
 TOO_LONG = "context_length_exceeded"
 # As OpenAI, vLLM and llama.cpp say it.
 SAYS_TOO_LONG = re.compile(b"context_length_exceeded|maximum context length|exceed_context_size")
-FIRST_WAIT = 0.2  # seconds at most before a server is asked again; then twice as long each time
+FIRST_WAIT = 0.1  # seconds at most before a server is asked again; then twice as long each time
 LARGEST_ANSWER = 64_000_000  # bytes, also of a stream
 LONGEST_STREAM = 1800.0  # seconds
 HEADERS = ("retry-after", "x-request-id")  # of an answer, which are passed on
@@ -78,7 +78,7 @@ async def ask_servers(
         server = min(free, key=tries.__getitem__)
         pause = random.uniform(0.5, 1) * FIRST_WAIT * 2 ** (tries[server] - 1) if tries[server] else 0.0
         seconds = ends.setdefault(server, time.monotonic() + server.upstream.timeout) - time.monotonic() - pause
-        if seconds <= 0:
+        if seconds < pause:  # too late
             left.remove(server)
             continue
         if pause:
