@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from l2d.assembly.fingerprints import data_fingerprint
-from l2d.config import check
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import make_splits
+from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
+from l2d.config import Experiment, check
 from l2d.config.identity import choices
 from l2d.data.batches import eval_batch
 from l2d.data.split import Split
@@ -20,7 +22,7 @@ from l2d.methods.method import Method
 from l2d.networks.heads import CosineHead
 from l2d.router.router import Router
 from l2d.runs.folder import RunFolder
-from l2d.training.cross_validation import splits_of_router
+from l2d.training.cross_validation import cross_validates, fold_rows
 from l2d.utils.errors import L2DError
 
 
@@ -57,6 +59,14 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
         known = f"method={experiment.method.name} learns from a log only the costs that it knows"
         raise L2DError(f"{run}: {known}; the bound needs every cost, so use a method that completes them (mild, tdef)")
     return as_linear(router.network, router.method, splits.train, from_log=splits.propensities is not None)
+
+
+def splits_of_router(experiment: Experiment) -> Splits:
+    """The rows that a run's router learned from."""
+    experiment = with_fingerprints(experiment)
+    if not cross_validates(experiment):
+        return make_splits(experiment)
+    return fold_rows(experiment).source(()).splits(experiment)
 
 
 def check_linear(network: nn.Module, method: Method, p: int) -> None:

@@ -11,8 +11,7 @@ from consistency import worst_regret
 from linear_router import LinearRouter
 from torch import Tensor
 
-from l2d.core.decisions import argmax_last
-from l2d.core.deferral import deferral_loss
+from l2d.core.decisions import argmax_last, deferral_loss
 from l2d.core.rewards import complement, complement_scale, sum_others
 from l2d.core.rho import rho_shares
 from l2d.methods.comp_sum import CompSum

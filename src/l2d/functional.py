@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest
-from l2d.core.deferral import deferral_loss
+from l2d.core.decisions import deferral_loss
 from l2d.core.rewards import complement, sum_others
 from l2d.methods.comp_sum import comp_sum_loss
 from l2d.methods.cross_entropy import weighted_cross_entropy

@@ -26,6 +26,7 @@ from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment, check, compose
 from l2d.data.given import read_said
+from l2d.networks.tabular import MLP
 from l2d.router.trained import outputs_of
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -131,11 +132,8 @@ def test_the_default_method() -> None:
         make_experiment("rows", None, cost, {"recipe.epochs": 3})
 
 
-def test_a_class_of_ones_own(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_networks.py").write_text("from l2d.networks.tabular import MLP\n\n\nclass Mine(MLP):\n    pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    router = fit(*rows, options=quick(1, {"router._target_": "my_networks.Mine"}))
-    assert type(router.network).__name__ == "Mine"
+class Mine(MLP):
+    """A network of one's own."""
 
 
 class Expected(l2d.Method):
@@ -149,8 +147,10 @@ class Expected(l2d.Method):
         return self.factor * (outputs.softmax(dim=-1) * costs).sum(dim=-1)
 
 
-def test_a_loss_of_ones_own(rows: Rows, tmp_path: Path) -> None:
-    router = fit(*rows, method=Expected, options=quick(more={"method.factor": 3.0}))
+def test_a_loss_and_a_network_of_ones_own(rows: Rows, tmp_path: Path) -> None:
+    own = {"method.factor": 3.0, "router._target_": f"{Mine.__module__}.Mine"}
+    router = fit(*rows, method=Expected, options=quick(more=own))
+    assert isinstance(router.network, Mine)
     assert isinstance(router.method, Expected)
     assert router.method.factor == 3
     assert router.score(*rows).deferral_loss < 0.1
@@ -188,10 +188,6 @@ def test_two_routers_compared(router: l2d.Router, rows: Rows) -> None:
     assert other.compare(router, X, costs).difference == -found.difference
     priced = router.score(X, errors=costs, prices=[0.5, 0.25, 0])
     assert priced.mean_price == pytest.approx(0.5 * priced.shares["expert 1"] + 0.25 * priced.shares["expert 2"])
-    names = ["expert 2", "expert 1", "expert 3"]  # the same in another order
-    named = fit(X, costs, options=quick(1), experts=names)
-    with pytest.raises(ParameterError, match=r"^other: .*expert 2"):
-        router.compare(named, X, costs)
 
 
 def test_seeds(rows: Rows) -> None:
@@ -233,10 +229,8 @@ def test_a_router_for_other_prices_is_saved_with_its_guard(rows: Rows, tmp_path:
     router = fit(X, errors=errors, prices=[0, 5, 5], method="cost_regression", **QUICK)
     other = router.at([5, 0, 5])
     other.save(tmp_path / "other")
-    assert other.validation is None
     loaded = l2d.Router.load(tmp_path / "other")
-    assert torch.equal(loaded.decide(X), other.decide(X))
-    assert set(other.decide(X).tolist()) == {1}
+    assert (other.validation, {*other.decide(X).tolist()}, {*loaded.decide(X).tolist()}) == (None, {1}, {1})
     assert torch.equal(loaded.at([0, 5, 5]).decide(X), router.decide(X))
 
 

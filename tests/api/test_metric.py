@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import l2d
-from l2d.core.deferral import deferral_loss
+from l2d.core.decisions import deferral_loss
 
 
 @given(st.integers(0, 2**31), st.integers(1, 3), st.integers(2, 4))

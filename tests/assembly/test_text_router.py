@@ -49,13 +49,14 @@ def make(tmp_path: Path) -> Make:
     file, _ = table(tmp_path)
     write_encoder(tmp_path / "bert")
     given = ["dataset=table", f"dataset.path={file}", "dataset.text=prompt", "dataset.split=split"]
+    given += ["router=minilm_tuned", f"router.model={tmp_path / 'bert'}", "router.reads.max_length=32"]
     given += [
-        "router=minilm_tuned",
-        f"router.model={tmp_path / 'bert'}",
-        "router.reads.max_length=32",
+        "recipe.epochs=3",
+        "recipe.batch_size=16",
+        "recipe.optimizer.lr=0.01",
+        "progress=false",
         "trainer.accelerator=cpu",
     ]
-    given += ["recipe.epochs=3", "recipe.batch_size=16", "recipe.optimizer.lr=0.01", "progress=false"]
     return lambda *more: compose([*given, f"runs_dir={tmp_path / 'runs'}", *more])
 
 

@@ -1,7 +1,7 @@
 """Offsets against a search over all that can be told apart, and the fallback to one expert by hand."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 import numpy as np
@@ -162,7 +162,7 @@ def test_one_row_and_ties() -> None:
     for utilities in (None, torch.tensor([[0.2, 0.1]])):
         found = fitted(utilities, torch.tensor([0]), costs)
         assert found == Guard(None, 1, 1, -1.0, None)
-        assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["error"] is None
+        assert json.loads(json.dumps(asdict(found), allow_nan=False))["error"] is None
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
@@ -225,7 +225,7 @@ def test_a_guard_decides_in_one_of_three_ways() -> None:
 
 @pytest.mark.parametrize("guard", [Guard(None, None, 1, 0.25, 0.1, 1.0), Guard((0.1, -0.1), 1, 1, 0.0, None)])
 def test_round_trip_through_json(guard: Guard) -> None:
-    again = Guard.from_dict(json.loads(json.dumps(guard.as_dict())))
+    again = Guard.from_dict(json.loads(json.dumps(asdict(guard))))
     assert again == guard
     assert hash(again) == hash(guard)
 

@@ -49,13 +49,14 @@ def test_units_in_logs() -> None:
     assert PriceUnit.of_rows([nan, 1.0], dollars=False) == PriceUnit()
     assert [PriceUnit(scale).error_price for scale in (2.0, 1.0, 0.0, None)] == [0.5, None, None, None]
     dollars, errors, unknown = (PriceUnit(50.0, currency) for currency in ("$", "", None))
-    assert [dollars.fits(errors), errors.fits(dollars), dollars.fits(unknown), unknown.fits(errors)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert dollars.fits(PriceUnit(2.0, "$"))
+    pairs = (
+        (dollars, errors),
+        (errors, dollars),
+        (dollars, unknown),
+        (unknown, errors),
+        (dollars, PriceUnit(2.0, "$")),
+    )
+    assert [one.fits(other) for one, other in pairs] == [False, False, True, True, True]
     assert [one.dollars for one in (dollars, errors, unknown)] == [True, False, False]
     assert PriceUnit.from_log(dollars.log_entry) == dollars
     assert dollars.log_entry == {"price_scale": 50.0, "currency": "$"}

@@ -125,6 +125,6 @@ def test_rho() -> None:
 
 
 def test_reading_needs_no_torch() -> None:
-    code = "import sys; from l2d.core.results import _reader; _reader(); print({'torch', 'numpy'} & {*sys.modules})"
+    code = "import sys; from l2d.core.results import _adapter; _adapter(); print({'torch', 'numpy'} & {*sys.modules})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

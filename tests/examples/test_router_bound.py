@@ -21,7 +21,7 @@ from router_bound import BoundReport, bound_report, bound_text, weighted_sample
 
 from l2d.assembly.make import make
 from l2d.config import check, compose
-from l2d.core.deferral import deferral_loss
+from l2d.core.decisions import deferral_loss
 from l2d.data.sheet import write_sheet
 from l2d.networks.heads import make_head
 from l2d.router.router import Router

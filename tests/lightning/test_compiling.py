@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from l2d.lightning.compiling import VERSIONS, Features, compiled_features, features_of
+from l2d.lightning.compiling import compiled_features, features_of
 from l2d.networks.tabular import MLP
 
 
@@ -34,21 +34,3 @@ def test_networks_with_the_same_layers_share_compiled_code() -> None:
             torch.testing.assert_close(one(rows, compute), plain)
             plain.sum().backward()
             torch.testing.assert_close(found, layer.weight.grad)
-
-
-def test_one_function_per_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def compiled(function: Features, **options: object) -> Features:
-        asked.append((function, options))
-        return function
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    compiled_features.cache_clear()
-    try:
-        assert compiled_features("default") is compiled_features("default")
-        compiled_features("max-autotune")
-    finally:
-        compiled_features.cache_clear()
-    assert asked == [(features_of, {"mode": mode, "dynamic": False}) for mode in ("default", "max-autotune")]
-    assert torch.compiler.config.recompile_limit == VERSIONS

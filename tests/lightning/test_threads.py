@@ -24,10 +24,14 @@ def two() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two")
 def test_little_data_have_one_thread() -> None:
+    """After an error all is as before, too."""
     with one_thread_if_small(threads.SMALL + 1):
         assert torch.get_num_threads() == 2
     with one_thread_if_small(threads.SMALL):
         assert numbers() == {1}
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError), one_thread_if_small(1):
+        raise ZeroDivisionError
     assert torch.get_num_threads() == 2
 
 
@@ -42,11 +46,4 @@ def test_callers_that_overlap() -> None:
     assert {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"} <= {1}
     second.__exit__(None, None, None)
     assert [library["num_threads"] for library in threadpool_info()] == libraries
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two")
-def test_after_an_error_it_is_as_before() -> None:
-    with pytest.raises(ZeroDivisionError), one_thread_if_small(1):
-        raise ZeroDivisionError
     assert torch.get_num_threads() == 2

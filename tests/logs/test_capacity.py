@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -120,24 +119,16 @@ def test_servers_that_are_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "key"),
-    [
-        ({"z": "1/hour"}, "capacity=z"),
-        *(
-            ({"a": text}, f"capacity.a={text}")
-            for text in ("40", "40/week", "0/hour", "-1/hour", "1.5/day", "x/minute")
-        ),
-    ],
+    ("name", "text"),
+    [("z", "1/hour"), *(("a", text) for text in ("40", "40/week", "0/hour", "-1/hour", "1.5/day", "x/minute"))],
 )
-def test_bad_limits(given: Any, key: str) -> None:
+def test_bad_limits(name: str, text: str) -> None:
     with pytest.raises(ParameterError) as problem:
-        read_limits(given, EXPERTS)
-    assert str(problem.value).startswith(f"{key}: ")
+        read_limits({name: text}, EXPERTS)
+    assert str(problem.value).startswith(f"capacity.a={text}: " if name == "a" else "capacity=z: ")
 
 
 def test_limits_as_they_are_written() -> None:
-    assert read_limits({"a": "40/hour", "b": " 100 / minute "}, EXPERTS) == {
-        "a": Limit(40, "hour"),
-        "b": Limit(100, "minute"),
-    }
+    found = read_limits({"a": "40/hour", "b": " 100 / minute "}, EXPERTS)
+    assert found == {"a": Limit(40, "hour"), "b": Limit(100, "minute")}
     assert str(Limit(40, "hour")) == "40/hour"

@@ -64,9 +64,8 @@ def test_regression_is_ridge_without_a_penalty_on_the_mean(width: int) -> None:
         changed = values.clone()
         row = int(torch.nonzero(known)[0])
         changed[row, k] += 100
-        assert float(fit_crossed(points, changed)[1][row, k]) == pytest.approx(
-            float(expected[row, k]), abs=1e-2 if width > 1 else 1e-9
-        )
+        again = float(fit_crossed(points, changed)[1][row, k])
+        assert again == pytest.approx(float(expected[row, k]), abs=1e-2 if width > 1 else 1e-9)
 
 
 def priced_log(folder: Path, *more: str) -> Any:

@@ -130,9 +130,8 @@ def untrained(
         network.keep(run.path)
         kept_guard = guard or held(splits, router)[0]
         reading = {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.reading.items()}
-        write_weights(
-            run.path / FILE, {**router.weights(), **kept, **reading}, describe(experiment, splits, router, kept_guard)
-        )
+        about = describe(experiment, splits, router, kept_guard)
+        write_weights(run.path / FILE, {**router.weights(), **kept, **reading}, about)
         write_json(run.path / "metrics.json", {})
     return Untrained(run.path, splits, router)
 

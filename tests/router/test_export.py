@@ -93,9 +93,8 @@ def test_a_program_is_tried_on_inputs_of_its_kind() -> None:
     images = export.example_inputs(router)
     assert (images.shape, images.dtype) == ((32, 8, 6, 3), torch.uint8)
     assert (int(images.min()), int(images.max())) == (0, 16)
-    tuned: Any = SimpleNamespace(
-        description=SimpleNamespace(kind="text", shape=(3,)), network=SimpleNamespace(reads_text=True)
-    )
+    text = SimpleNamespace(kind="text", shape=(3,))
+    tuned: Any = SimpleNamespace(description=text, network=SimpleNamespace(reads_text=True))
     with pytest.raises(L2DError, match="text"):
         export.example_inputs(tuned)
 

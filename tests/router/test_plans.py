@@ -50,13 +50,8 @@ def test_the_plan_is_worth_what_the_hand_says(router: l2d.Router) -> None:
     assert score.mean_price is not None
     assert score.mean_price == pytest.approx(score.deferral_loss, abs=0.01)  # nearly no error is left
     assert sum(score.shares.values()) == pytest.approx(1)
-
-
-def test_a_score_needs_answers(router: l2d.Router) -> None:
-    X, errors, _ = world(50, 1)
-    with pytest.raises(ParameterError) as caught:
+    with pytest.raises(ParameterError, match=r"^answers: "):
         router.score(X, errors=errors)
-    assert caught.value.parameter == "answers"
 
 
 def test_steps_ask_the_third_only_if_two_disagree(router: l2d.Router) -> None:
@@ -104,9 +99,8 @@ def test_a_cap_is_never_exceeded(router: l2d.Router) -> None:
     assert step.ask is None
     assert step.accept in ("small", "other")
     assert step.spent <= 0.1
-    with pytest.raises(ParameterError) as caught:
+    with pytest.raises(ParameterError, match=r"^cap=0\.001: "):
         router.begin([0.0, 0.0], cap=0.001)
-    assert caught.value.parameter == "cap"
 
 
 def test_other_prices_make_another_plan(router: l2d.Router) -> None:
@@ -130,14 +124,9 @@ def test_a_budget_is_kept(router: l2d.Router) -> None:
     score = within.score(X, errors=errors, answers=answers)
     assert score.mean_price is not None
     assert score.mean_price <= 0.1
-    assert within.at(router_prices()).operating_point is not None  # the budget stays
-    with pytest.raises(ParameterError) as caught:
+    assert within.at([price * 1.1 for price in PRICES]).operating_point is not None  # the budget stays
+    with pytest.raises(ParameterError, match=r"^budget=0\.001: "):
         router.at(budget=0.001)
-    assert caught.value.parameter == "budget"
-
-
-def router_prices() -> list[float]:
-    return [price * 1.1 for price in PRICES]
 
 
 def test_a_saved_router_asks_as_before(router: l2d.Router, tmp_path: Path) -> None:
@@ -180,12 +169,7 @@ def test_a_router_that_asks_one_expert_has_steps_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"answers": None}, "answer"),
-        ({"p": 9}, "at most 8"),
-        ({"asked": 20}, "50"),
-    ],
+    ("change", "word"), [({"answers": None}, "answer"), ({"p": 9}, "at most 8"), ({"asked": 20}, "50")]
 )
 def test_what_plans_need(change: dict[str, Any], word: str) -> None:
     X, errors, answers = world(120, 6)
@@ -207,9 +191,8 @@ def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
     lines = [",".join(map(str, [*x, *right, *said, *PRICES])) for x, right, said in rows]
     (tmp_path / "log.csv").write_text("\n".join([",".join(columns), *lines]))
     given = ["dataset=table", f"dataset.path={tmp_path / 'log.csv'}", f"runs_dir={tmp_path / 'runs'}"]
-    experiment = check(
-        to_plain(compose([*given, "method=plan", "method.seconds=0.1", "cost=columns", "progress=false"]))
-    )
+    given += ["method=plan", "method.seconds=0.1", "cost=columns", "progress=false"]
+    experiment = check(to_plain(compose(given)))
     metrics = train_and_judge(experiment)
     run = RunFolder.of(experiment.plain)
     assert metrics is not None

@@ -11,6 +11,7 @@ import filelock
 import numpy as np
 import pytest
 import torch
+from linear_router import splits_of_router
 from tests.conftest import QUICK
 from tests.running import folder_of, train
 
@@ -26,7 +27,7 @@ from l2d.data.splits import with_test_fold
 from l2d.router.trained import outputs_of
 from l2d.runs.folder import RunFolder
 from l2d.training import cross_validation, score, walk
-from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, fold_rows, mean_score, splits_of_router
+from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, fold_rows, mean_score
 from l2d.training.score import RoutedRows
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
@@ -159,9 +160,8 @@ def test_a_router_without_a_true_gain_shows_none(file: Path, tmp_path: Path, mon
         drawn = list[cross_validation.Fold]()
         for number, fold in enumerate(folds):
             asks = torch.tensor([0, 1] * 10)
-            costs = torch.from_numpy(
-                np.stack([np.full(20, 0.5), np.where(asks == 1, rng.integers(2, size=20), 1)], axis=1)
-            )
+            chance = np.where(asks == 1, rng.integers(2, size=20), 1)
+            costs = torch.from_numpy(np.stack([np.full(20, 0.5), chance], axis=1))
             routed = RoutedRows(-costs, -costs, asks, costs, torch.zeros(2))
             drawn.append(replace(fold, rows=torch.arange(20) + 20 * number, routed=routed, learned=None))
         scored = plain(drawn, whole, fitted)
@@ -301,10 +301,8 @@ def test_tiny_tables_and_prices_that_follow_from_the_rows(file: Path, tmp_path: 
     texts = [f"text {i % 4},{line}" for i, line in enumerate(lines)]
     texts[0] = f"text,{lines[0]}"
     (tmp_path / "texts.csv").write_text("".join(texts))
-    tiny, few = (
-        [f"dataset.path={tmp_path / 'tiny.csv'}"],
-        [f"dataset.path={tmp_path / 'texts.csv'}", "dataset.text=text"],
-    )
+    tiny = [f"dataset.path={tmp_path / 'tiny.csv'}"]
+    few = [f"dataset.path={tmp_path / 'texts.csv'}", "dataset.text=text"]
     for given, said in ((tiny, "29"), (few, "4"), (["cost=extreme"], "cost=extreme")):
         assert not cross_validates(check(config(file, tmp_path, *given)))
         with pytest.raises(ParameterError, match=rf"^evaluation=cross_validate: .*\b{said}\b.*holdout"):

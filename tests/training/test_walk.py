@@ -1,5 +1,7 @@
 """Arguments that the walk hands to Lightning and to the tracker. Whole walks are in tests/commands/test_train.py."""
 
+import io
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -59,6 +61,17 @@ def test_bars_for_those_who_want_them_and_look(monkeypatch: pytest.MonkeyPatch) 
         wanted = replace(experiment, settings=replace(experiment.settings, progress=progress))
         found = trainer(wanted, monkeypatch)
         assert found["enable_progress_bar"] is (watched and progress)
+
+
+def test_only_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    assert not walk.is_watched()
+    with monkeypatch.context() as notebook:
+        notebook.setitem(sys.modules, "ipykernel", sys)
+        assert walk.is_watched()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert walk.is_watched()
 
 
 def test_what_a_tracker_is_told(tmp_path: Path) -> None:
@@ -285,10 +298,6 @@ def test_judging_that_runs_out_of_memory_starts_again_with_smaller_batches(monke
 
     monkeypatch.setattr(walk, "judge_validation", judge)
     rows = torch.linspace(-1, 1, 80)[:, None]
-    l2d.fit(
-        rows,
-        torch.cat([rows > 0, rows <= 0], dim=1).float(),
-        method="mild",
-        options={"recipe.epochs": 1, "progress": False},
-    )
+    costs = torch.cat([rows > 0, rows <= 0], dim=1).float()
+    l2d.fit(rows, costs, method="mild", options={"recipe.epochs": 1, "progress": False})
     assert parts == [1, 2]

@@ -67,7 +67,7 @@ def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False)
     """Return the rows whose price (and latency) is known, if the run counts it, and how many others there are."""
     known = ~np.isnan(prices_of_rows(rows, router, own_prices, expert_numbers(rows, router)))
     if not known.any():
-        latency = " and a latency" if router.prices.has_latency else ""
+        latency = " and a latency" if router.prices.latency_price else ""
         raise L2DError(f"{rows.file}: no row has a price{latency}; report it with the outcome")
     return rows.take(known), int((~known).sum())
 

@@ -110,13 +110,11 @@ def fit(
 
 @dataclass(frozen=True)
 class Outcomes:
-    """errors [n, p]; whole: these are costs, which may contain prices. prices: [p], [n, p], or None."""
-
     names: tuple[str, ...]
-    errors: Tensor
-    prices: Tensor | None
+    errors: Tensor  # [n, p]
+    prices: Tensor | None  # [p] or [n, p]
     propensities: Tensor | None
-    whole: bool
+    whole: bool  # errors are costs, which may contain prices
 
     @property
     def by_row(self) -> Tensor | None:
@@ -126,10 +124,8 @@ class Outcomes:
     @property
     def cost(self) -> dict[str, Any]:
         """The choice of `cost` in the config."""
-        if self.prices is None:
-            return {"name": "error"}
-        if self.by_row is not None:
-            return {"name": "columns"}
+        if self.prices is None or self.by_row is not None:
+            return {"name": "error" if self.prices is None else "columns"}
         return {"name": "error_plus_cost", "prices": self.prices.tolist()}
 
 
@@ -149,10 +145,9 @@ def read_given(
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:
     stop, logger, evaluation = experiment.settings.stop_after, experiment.logger.name, experiment.settings.evaluation
-    given = {"stop_after": stop, "logger": logger, "evaluation": evaluation}
-    for key, usual in (("stop_after", (None,)), ("logger", ("csv",)), ("evaluation", ("auto", "holdout"))):
-        if given[key] not in usual:
-            raise ParameterError(key, "is for runs with a folder; use l2d train", given[key])
+    usual = {"stop_after": stop is None, "logger": logger == "csv", "evaluation": evaluation in ("auto", "holdout")}
+    if wrong := [key for key, holds in usual.items() if not holds]:
+        raise ParameterError(wrong[0], "is for runs with a folder; use l2d train")
 
 
 def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:

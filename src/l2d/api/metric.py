@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from l2d.core.decisions import argmax_last
-from l2d.core.deferral import deferral_loss
+from l2d.core.decisions import argmax_last, deferral_loss
 
 
 class DeferralLoss(Metric):

@@ -12,11 +12,9 @@ FEW = 5
 
 
 def advice(experiment: Experiment, method: Method, experts: Sequence[str]) -> list[str]:
-    """Say if one expert is the cheapest for every label, or if half of its values have too few rows. method: after it has learned
-    its evidence. experts: their names."""
-    if not isinstance(method, Priced):
-        return []
-    costs, rows = method.costs_by_label(), method.rows_by_label
+    """Say if one expert is the cheapest for every label, or if half of its values have too few rows, by the method's evidence."""
+    costs = method.costs_by_label() if isinstance(method, Priced) else None
+    rows = method.rows_by_label if isinstance(method, Priced) else None
     if costs is None or rows is None:
         return []
     found, dataset = [], experiment.dataset.arguments

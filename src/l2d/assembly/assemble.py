@@ -33,38 +33,29 @@ Propensities = Literal["given", "estimated"]
 
 @dataclass(frozen=True)
 class Splits:
-    """The data of a run.
+    """The data of a run."""
 
-    train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
-    of the training rows, before noise. propensities: the source of a log's propensities; None if all costs are known. categories,
-    train_categories: of the test rows, and of the training rows before resampling. ids, train_ids: of the test rows, and of all
-    others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: the cost's report on its
-    prices. cache: of the experts' predictions. expert_seconds: the time to make or read them. price_weights: the regression of
-    prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already. reading: what the
-    encoder of texts has learned. groups: int, equal for training rows that belong together; None if none do.
-    """
-
-    train: Split
+    train: Split  # resampled, if `sampling` says so
     validation: Split
     test: Split
-    train_costs: Tensor
+    train_costs: Tensor  # before resampling; they choose the best single expert
     panel: Panel
-    prices: Tensor | None
+    prices: Tensor | None  # β [p]; None if each row has its own
     num_classes: int
-    categories: tuple[str, ...] | None
-    train_categories: tuple[str, ...] | None
-    ids: np.ndarray | None
-    train_ids: np.ndarray | None
+    categories: tuple[str, ...] | None  # of the test rows
+    train_categories: tuple[str, ...] | None  # before resampling
+    ids: np.ndarray | None  # of the test rows
+    train_ids: np.ndarray | None  # of all others
     seen: Seen
-    reading: Mapping[str, np.ndarray]
+    reading: Mapping[str, np.ndarray]  # what the encoder of texts has learned
     cost_facts: ExtremeShares | None
-    cache: Cache
-    expert_seconds: float = 0.0
-    propensities: Propensities | None = None
-    price_weights: Tensor | None = None
+    cache: Cache  # of the experts' predictions
+    expert_seconds: float = 0.0  # to make or read them
+    propensities: Propensities | None = None  # the source of a log's; None if all costs are known
+    price_weights: Tensor | None = None  # PriceModel's, if the log's model has fitted it to the training rows already
     evidence: Evidence | None = None
-    largest_cost: float = 0.0
-    groups: Tensor | None = None
+    largest_cost: float = 0.0  # of the training rows, before noise
+    groups: Tensor | None = None  # int, equal for training rows that belong together; None if none do
 
 
 def assemble(
@@ -77,10 +68,9 @@ def assemble(
     everything: bool = False,
 ) -> Splits:
     """Divide the rows, ask the experts, price their answers, complete a log, sample. Validation rows are drawn from the
-    training rows, by the experts' own seed or, if they have none, by the run's. Test rows are the dataset's own and are used
-    only for the final score. Only the training split gets noise and resampling. Resampling comes last: experts learn from the
-    original rows, but methods count the resampled ones. request: its training rows and seed are set here. everything: the router
-    learns from its validation rows too; they only show how training went."""
+    training rows, by the experts' own seed or, if they have none, by the run's. Only the training split gets noise and, last,
+    resampling: experts learn from the original rows, methods from the resampled ones. everything: the router learns from its
+    validation rows too; they only show how training went."""
     arrays, seed = request.arrays, settings.seed if experts.seed is None else experts.seed
     train, validation = split(arrays, settings.validation_fraction, derive_seed(seed, "validation"), settings.fold)
     if everything:
@@ -107,7 +97,6 @@ def assemble(
 
 
 def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:
-    """The experts' answers, and the seconds that making or reading them took."""
     begun = time.monotonic()
     with blaming_experts():
         panel = experts.panel(request)
@@ -169,7 +158,6 @@ def complete(splits: Splits, cost: Cost, settings: Settings, method: type[Method
 
 
 def training_costs(train: Split, cost: Cost, seed: int, method: type[Method]) -> Split:
-    """The costs that a method learns from: without prices that are added later, and with the cost's noise."""
     if method.takes_prices_later and train.prices.ndim == 2:
         train = replace(train, costs=train.costs - train.prices, without_prices=True)
     if cost.noise:
@@ -209,9 +197,8 @@ def sampled(whole: Split, costs: Tensor, sampling: str, seed: int) -> Split:
 
 
 def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evidence, Split]:
-    """Outcomes of the experts on rows that they did not learn from, and the remaining validation rows. Evidence comes from the
-    training rows. If the experts learned from those, it comes from every second validation row of each label: a method is never
-    validated on rows that it learned from."""
+    """Outcomes of the experts on rows that they did not learn from, and the remaining validation rows: a method is never validated
+    on its evidence. If the experts learned from the training rows, it is every second validation row of each label."""
     split = train
     if learned:
         if len(validation) < 2:

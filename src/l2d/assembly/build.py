@@ -33,8 +33,7 @@ _loaded: dict[str, Arrays] = {}  # the rows of the last dataset
 
 
 def check_parts(experiment: Experiment) -> None:
-    """Refuse parts that do not fit, before anything is downloaded: a decision that the method does not have, a router for another
-    kind of input, if dataset and network declare their kinds."""
+    """Refuse a decision that the method does not have and a router for another kind of input, before anything is downloaded."""
     with blaming(experiment.method):
         find(experiment.method).check_decision(experiment.settings.decision)
     kind, network = make_dataset(experiment).gives, find(experiment.router)
@@ -58,8 +57,7 @@ def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Split
 
 
 def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
-    """The dataset's rows and their fingerprint. The next run of a sweep finds them in memory, unless the dataset has no fingerprint
-    of its own: then they could change unnoticed."""
+    """The dataset's rows and their fingerprint. The next run of a sweep finds them in memory, if they have one before loading."""
     dataset, known = make_dataset(experiment), experiment.fingerprints
     with blaming_dataset(experiment):
         data = dataset.fingerprint(experiment.data_dir) if known is None else known.rows
@@ -99,17 +97,10 @@ def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> Deferra
         return DeferralData(splits, recipe.batch_size, recipe.augment, where, experiment.seed, parts)
 
 
-def make_method(
-    experiment: Experiment,
-    costs: Tensor,
-    num_classes: int,
-    largest_cost: float | None = None,
-    mean_costs: Tensor | None = None,
-) -> Method:
-    """costs [N, p], num_classes: of the training split. largest_cost: before noise, if there is some. mean_costs [p]: if the costs
-    are those of a log, which knows only some."""
-    of_rows = {"costs": costs, "num_classes": num_classes, "largest_cost": largest_cost, "mean_costs": mean_costs}
-    method: Method = make(experiment.method, decision=experiment.settings.decision, **of_rows)
+def make_method(experiment: Experiment, costs: Tensor, num_classes: int, **known: Any) -> Method:
+    """costs [N, p], num_classes: of the training split. known: largest_cost and mean_costs, see Method."""
+    decision = experiment.settings.decision
+    method: Method = make(experiment.method, costs=costs, num_classes=num_classes, decision=decision, **known)
     return method
 
 
@@ -121,12 +112,16 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
     train = splits.train
     means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
-    method = make_method(experiment, train.costs, splits.num_classes, splits.largest_cost, means)
+    of_rows: dict[str, Any] = {
+        "costs": train.costs,
+        "num_classes": splits.num_classes,
+        "largest_cost": splits.largest_cost,
+    }
+    method = make_method(experiment, **of_rows, mean_costs=means)
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
-    of_rows = (train.costs, train.labels, splits.num_classes, splits.largest_cost)
-    aux = make_aux(settings.aux, settings.aux_weight, *of_rows)
+    aux = make_aux(settings.aux, settings.aux_weight, labels=train.labels, **of_rows)
     network = make_network(experiment, splits, method)
     if isinstance(method, SimpleRouter):
         assert isinstance(network, EstimatorNetwork)

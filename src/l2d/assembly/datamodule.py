@@ -13,9 +13,8 @@ from l2d.utils.errors import ParameterError
 
 
 class DeferralData(pl.LightningDataModule):
-    """Costs are computed beforehand: training never calls an expert. on_device: whether all inputs lie on the device: true,
-    false (stream them from pinned host memory), or auto (true if they fit). parts: number of micro-batches per batch, raised
-    after running out of memory; evaluation batches shrink by the same factor."""
+    """on_device: whether all inputs lie on the device: true, false (stream them from pinned host memory), or auto (true if they
+    fit). parts: number of micro-batches per batch, raised after running out of memory; evaluation batches shrink as much."""
 
     def __init__(
         self, splits: Splits, batch_size: int, augment: str, on_device: str, seed: int, parts: int = 1

@@ -16,8 +16,7 @@ from l2d.utils.errors import L2DError
 
 
 def with_fingerprints(experiment: Experiment) -> Experiment:
-    """Compute the fingerprints, unless the experiment carries them: a file is hashed once a run. Rows without a fingerprint may
-    get one when they are loaded, so an empty one is not carried."""
+    """Compute the fingerprints once a run. Rows without one may get it when they are loaded, so an empty one is not carried."""
     # A dataset of the user's own may change its version by loading, such as by a download.
     if experiment.fingerprints is not None or not isinstance(make_dataset(experiment), DatasetBase):
         return experiment
@@ -69,9 +68,8 @@ def with_listed_prices(experiment: Experiment) -> Experiment:
 
 
 def expert_names(experiment: Experiment) -> tuple[str, ...]:
-    """The experts' names, in order; empty if they are known only after the experts are made. The class of the experts is asked,
-    not an object: making one may import torch. If the class does not say, the names are those of experts that divide the
-    classes or, without a coverage, of the dataset's own experts."""
+    """The experts' names, in order; empty if they are known only after the experts are made. The class is asked, as making an
+    object may import torch. If it does not say, they divide the classes or, without a coverage, are the dataset's own."""
     experts, coverage = experiment.experts, experiment.setup.coverage
     with blaming(experts):
         names = experts_class(experiment).expert_names(coverage, **experts.arguments)

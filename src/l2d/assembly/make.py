@@ -71,9 +71,7 @@ def built(value: Any) -> Any:
         return replace(value, optimizer=built(value.optimizer))
     if isinstance(value, dict):
         return {name: built(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [built(one) for one in value]
-    return value
+    return [built(one) for one in value] if isinstance(value, list) else value
 
 
 def find(component: Component) -> type[Any]:

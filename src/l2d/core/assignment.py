@@ -1,6 +1,5 @@
-"""Assigns a batch of rows to experts at the least expected cost so that nobody gets more than a capacity. First each expert gets a
-shadow price at which about as many rows want it as it can take; then chains of moves mend the rest, exactly (min-cost flow).
-"""
+"""Assigns rows to experts at the least expected cost so that nobody gets more than a capacity. First each expert gets a shadow
+price at which about as many rows want it as it can take; then chains of moves mend the rest, exactly (min-cost flow)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,15 +15,11 @@ TIE = 1e-12  # costs that differ by less are equal
 
 @dataclass
 class Flow:
-    """costs [n, p]; chosen int [n]; spare int [p]: places that stay empty; room int [p]: capacity less rows and empty places,
-    negative where there are too many, 0 in all. step [p, p]: the least that moving a row of expert j to k costs, infinite
-    without a row."""
-
-    costs: np.ndarray
-    chosen: np.ndarray
-    spare: np.ndarray
-    room: np.ndarray
-    step: np.ndarray
+    costs: np.ndarray  # [n, p]
+    chosen: np.ndarray  # int [n]
+    spare: np.ndarray  # int [p]: places that stay empty
+    room: np.ndarray  # int [p]: capacity less rows and empty places, negative where there are too many, 0 in all
+    step: np.ndarray  # [p, p]: the least that moving a row of expert j to k costs, infinite without a row
 
     @classmethod
     def at(cls, prices: np.ndarray, costs: np.ndarray, limits: np.ndarray) -> "Flow":
@@ -42,13 +37,9 @@ class Flow:
             self.step[j] = (mine - mine[:, j : j + 1]).min(axis=0) if len(mine) else np.inf
             self.step[j, j] = np.inf
 
-    def empties(self) -> np.ndarray:
-        """Where an empty place may go instead of a row, at no cost and for no more. bool [p, p]"""
-        return (self.spare > 0)[:, None] & (self.step >= -TIE)
-
     def mend(self) -> None:
         """Move as many rows or empty places as cost the same along the cheapest chain from too many to where there is room."""
-        empty = self.empties()
+        empty = (self.spare > 0)[:, None] & (self.step >= -TIE)  # it may go there at no cost
         away, after = distances(self.room > 0, np.where(empty, 0.0, self.step))
         path = [int(np.where(self.room < 0, away, np.inf).argmin())]
         while after[path[-1]] >= 0:
@@ -65,9 +56,7 @@ class Flow:
                 self.chosen[rows[:most]] = k
         self.room[path[0]] += most
         self.room[path[-1]] -= most
-        self.measure(
-            j for j in path if any(rows is not None and j in edge for rows, edge in zip(moved, edges, strict=True))
-        )
+        self.measure({j for rows, edge in zip(moved, edges, strict=True) if rows is not None for j in edge})
 
     def tied(self, j: int, k: int) -> np.ndarray:
         """The rows of expert j that cost the least to move to k."""
@@ -91,8 +80,7 @@ def distances(ends: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def assign(costs: np.ndarray, capacities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The expert of each row, int [n], and the shadow prices [p]: what one place less at an expert would cost, 0 if it has room.
-    costs [n, p], finite; capacities int [p], n or more in all."""
+    """The expert of each row, int [n], and the shadow prices [p]: what one place less would cost. capacities int [p], n in all."""
     limits = np.minimum(capacities, len(costs)).astype(np.int64)
     flow = Flow.at(shadow_prices(costs, limits), costs, limits)
     while (flow.room < 0).any():
@@ -107,8 +95,7 @@ def assign(costs: np.ndarray, capacities: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def shadow_prices(costs: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Prices [p] at which about as many rows want each expert as it can take: the maximum of the dual, in which each row's least
-    cost is a softer minimum, ever harder; first on some rows."""
+    """Prices [p] at the maximum of the dual, in which each row's least cost is a soft minimum, ever harder; first on some rows."""
     from scipy.optimize import minimize
 
     n, p = costs.shape

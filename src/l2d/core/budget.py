@@ -1,10 +1,9 @@
 """Keeps the mean spend within a budget: prices are multiplied by the least factor, at least 1, at which the router spends no more.
-
-A bootstrap of the rows says how much the spend may differ, and how likely it exceeds the budget.
-"""
+A bootstrap of the rows says how likely it spends more all the same."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -28,42 +27,34 @@ BEYOND = 1e-4  # relative step past a factor at which rows change their expert: 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A router's expected spend and error within a budget, per query.
-
-    factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
-    overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
-    its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
-    crossed: whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed. allowed:
-    the experts, counted from 0, that are within the budget alone. confidence: as it was asked for. max_error: that is kept instead
-    of a budget (core/risk.py), which is then the expected spend. unit: prints the amounts.
-    """
+    """A router's expected spend and error within a budget, per query. Money is in the unit of the budget."""
 
     budget: float
-    factor: float
-    spend: float
-    spend_interval: tuple[float, float]
-    overspend: float
+    factor: float  # on the prices, to decide by
+    spend: float  # the mean price of the chosen experts
+    spend_interval: tuple[float, float]  # 95 %
+    overspend: float  # how likely the mean spend exceeds the budget
     error: float
     error_se: float
-    guard: Guard
-    rows: int
-    crossed: bool = False
-    allowed: tuple[int, ...] = ()
-    confidence: float | None = None
-    max_error: float | None = None
-    unit: Prices = field(default=ERRORS, compare=False)
+    guard: Guard  # what is deployed; if it falls back, then to an expert within the budget
+    rows: int  # how many say so
+    crossed: bool = False  # routers of folds made the errors: they learned from fewer rows than the deployed one
+    allowed: tuple[int, ...] = ()  # the experts, counted from 0, that are within the budget alone
+    confidence: float | None = None  # as it was asked for
+    max_error: float | None = None  # kept instead of a budget (core/risk.py), which is then the expected spend
+    unit: Prices = field(default=ERRORS, compare=False)  # prints the amounts
 
     def as_dict(self) -> dict[str, Any]:
         kept = asdict(self)
-        del kept["unit"]
-        return kept | self.unit.printed
+        del kept["unit"]  # what its amounts need to be printed
+        return kept | {"currency": self.unit.sign, "with_latency": bool(self.unit.latency_price)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "OperatingPoint":
         kept = {**content, "guard": Guard.from_dict(content["guard"])}
         kept |= {name: tuple(content[name]) for name in ("spend_interval", "allowed")}
-        unit = Prices.from_printed(**{name: kept.pop(name) for name in ERRORS.printed if name in kept})
-        return cls(**kept, unit=unit)
+        dollars, latency = 1.0 if kept.pop("currency", "") else None, float(kept.pop("with_latency", False))
+        return cls(**kept, unit=Prices(error_price=dollars, latency_price=latency))
 
     def __str__(self) -> str:
         spend, low, high = map(self.unit.short, (self.spend, *self.spend_interval))
@@ -73,7 +64,7 @@ class OperatingPoint:
                 f" {self.factor:.4g}; expected spend {spend} (95 % interval {low} to {high}); error rate {self.error:.4f}"
                 f" ({self.rows:,} rows that the router did not see)"
             )
-        what = " for money and latency" if self.unit.has_latency else ""
+        what = " for money and latency" if self.unit.latency_price else ""
         deployed = self.guard.constant is None
         factor = f"prices are multiplied by {self.factor:.4g}" if deployed else "everything goes to one expert"
         judges = "judged by routers of the other folds" if self.crossed else "that the router did not see"
@@ -86,11 +77,11 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class PricedRows:
-    """A router's expectations on n rows. expected: errors [n, p]. expected_prices, prices: to decide by and to pay, [n, p]."""
+    """A router's expectations on n rows. [n, p] all"""
 
-    expected: Tensor
-    expected_prices: Tensor
-    prices: Tensor
+    expected: Tensor  # errors
+    expected_prices: Tensor  # to decide by
+    prices: Tensor  # to pay
 
     def decide(self, factors: Tensor) -> Tensor:
         """[factors, n]. Ties go to the last expert. Experts are reversed, since argmin takes the first."""
@@ -105,11 +96,10 @@ class PricedRows:
     def crossings(self) -> Tensor:
         """The factors at which some row changes its expert: (e_j − e_k)/(β_k − β_j) over rows and pairs."""
         prices, found = self.expected_prices, [torch.ones(1, dtype=torch.float64)]
-        for k in range(prices.shape[1]):
-            for j in range(prices.shape[1]):
-                dearer = prices[:, k] > prices[:, j]
-                less = self.expected[dearer, j] - self.expected[dearer, k]
-                found.append(less / (prices[dearer, k] - prices[dearer, j]))
+        for k, j in permutations(range(prices.shape[1]), 2):
+            dearer = prices[:, k] > prices[:, j]
+            less = self.expected[dearer, j] - self.expected[dearer, k]
+            found.append(less / (prices[dearer, k] - prices[dearer, j]))
         return torch.cat(found)
 
 
@@ -138,24 +128,21 @@ def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SpendCurve:
-    """A router's spend at each factor, and the price of each expert alone: means over rows, and in resamples of the rows.
-    decisions [factors, n], errors, prices [n, p]: of the rows that were not seen. spend [factors], alone [p]; resampled,
-    alone_resampled: [resamples, …]. None of these is negative, as estimates from a log may be."""
+    """A router's spend at each factor, and the price of each expert alone. No mean is negative, as estimates from a log may be."""
 
     factors: Tensor
-    decisions: Tensor
-    errors: Tensor
+    decisions: Tensor  # on the rows that were not seen [factors, n]
+    errors: Tensor  # there [n, p]
     prices: Tensor
-    spend: Tensor
-    resampled: Tensor
-    alone: Tensor
+    spend: Tensor  # means [factors]
+    resampled: Tensor  # the same in resamples of the rows [resamples, factors]
+    alone: Tensor  # [p]
     alone_resampled: Tensor
 
 
 def spend_curve(held_out: HeldOut, prices: Tensor | None) -> SpendCurve:
-    """If the router itself judged the rows, its spend there is known. If the routers of folds did, its spend is theirs, plus how
-    much more it spends than they do on rows that both learned from. (On rows that it learned by heart, a router spends too little.)
-    With too few rows to compare (after undersampling), the folds' spend alone is used."""
+    """If the routers of folds judged the rows, the router's spend is theirs, plus how much more it spends than they do on rows that
+    both learned from, if there are enough. (On rows that it learned by heart, a router spends too little.)"""
     rows, own, seen = priced_rows(held_out, prices)
     if rows is None:
         raise ParameterError("budget", "the run kept no prices to find it with")
@@ -193,9 +180,8 @@ def factors_to_try(crossings: Tensor) -> Tensor:
 
 
 def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: float | None) -> OperatingPoint:
-    """The least factor on the prices that keeps the mean spend within the budget, an amount in the unit of the prices in
-    training. prices: without a list, each row has its own, which the held-out rows say. confidence: with .95, the chance of
-    overspending is at most 5 %. None: it is about one half where the budget binds."""
+    """The least factor on the prices that keeps the mean spend within the budget, an amount as in training. prices: without a list,
+    each row has its own. confidence: with .95, the chance of overspending is at most 5 %; None: about one half where it binds."""
     if not 0 <= budget < float("inf"):
         raise ParameterError("budget", "must be a finite number, not negative", f"{budget:g}")
     if confidence is not None and not 0.5 <= confidence < 1:
@@ -210,11 +196,9 @@ def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: fl
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
         least = float(torch.cat([curve.spend, curve.alone]).min())
-        told = f"the least mean spend, {prices.sign}{prices.amount(least):g}"
-        problem = f"is less than {told}"
-        if most >= least:
-            problem = f"cannot be kept with confidence {confidence:g}: {told}, is uncertain; raise it"
-        raise ParameterError("budget", problem, f"{prices.sign}{budget:g}")
+        problem = "is less than" if most < least else f"cannot be kept with confidence {confidence:g}; raise it above"
+        told = f"{problem} the least mean spend, {prices.sign}{prices.amount(least):g}"
+        raise ParameterError("budget", told, f"{prices.sign}{budget:g}")
     place = int(within.to(torch.uint8).argmax()) if within.any() else len(within) - 1
     guard, decisions = guard_within(curve, place, held_out, affordable, alone=not within.any())
     if guard.constant is None:
@@ -249,8 +233,8 @@ def chance_above(most: float, resampled: Tensor) -> Tensor:
 def guard_within(
     curve: SpendCurve, place: int, held_out: HeldOut, affordable: Tensor, *, alone: bool
 ) -> tuple[Guard, Tensor]:
-    """The guard, which falls back to the best single expert that the budget allows; and the decisions under it. It has no offsets:
-    they would change the spend. affordable: bool [p]. alone: fall back, since no routing is within the budget."""
+    """The guard, which falls back to the best single expert that the budget allows, and the decisions under it. Offsets would
+    change the spend. affordable: bool [p]. alone: fall back, since no routing is within the budget."""
     decisions, costs = curve.decisions[place], curve.errors + curve.prices
     compared = affordable if affordable.any() else curve.alone <= curve.alone.min()
     best = int((held_out.mean_errors.double() + curve.alone).masked_fill(~compared, torch.inf).argmin())

@@ -25,13 +25,8 @@ def noisy(costs: Tensor, noise: float, kind: str, rng: np.random.Generator) -> T
 
 def check_costs(costs: Tensor, known: Tensor | None = None) -> None:
     """Refuse costs [N, p] that no loss here is defined for. known bool [N, p]: only these count, the others were not asked."""
-    if costs.ndim != 2:
-        raise L2DError(f"costs: expected a table of examples × experts, got shape {tuple(costs.shape)}")
-    n, p = costs.shape
-    if p < 2:
-        raise L2DError(f"costs: {p} expert; routing needs at least 2")
-    if n == 0:
-        raise L2DError("costs: no rows")
+    if costs.ndim != 2 or len(costs) == 0 or costs.shape[1] < 2:
+        raise L2DError(f"costs: expected at least one row × two experts; got shape {tuple(costs.shape)}")
     bad = ~(torch.isfinite(costs) & (costs >= 0))
     if known is not None:
         bad &= known

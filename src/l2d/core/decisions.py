@@ -1,7 +1,9 @@
-"""From scores to an expert: the paper's argmax, and the argmax of the recovered conditional reward."""
+"""From scores to an expert: the paper's argmax, and the argmax of the recovered conditional reward; and what the argmax costs."""
 
 import torch
 from torch import Tensor
+
+from l2d.core.costs import paid
 
 DECISIONS = ("argmax", "posterior")
 
@@ -14,6 +16,18 @@ def at_least_float32(scores: Tensor) -> Tensor:
 def argmax_last(scores: Tensor) -> Tensor:
     """argmax_k f(x, k), ties to the highest index. scores [..., p] -> [...]."""
     return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)
+
+
+def deferral_loss(scores: Tensor, costs: Tensor) -> Tensor:
+    """L_def(f, x, y) = c_{k*}(x, y), k* = argmax_k f(x, k), ties to the highest index. [B, p], [B, p] -> [B]."""
+    return paid(costs, argmax_last(scores))
+
+
+def cost_sensitive_loss(scores: Tensor, rewards: Tensor) -> Tensor:
+    """Σ_k c̄_k 1[k ≠ k*]: Lemmas 1 and 2 without their constants. [B, p], [B, p] -> [B]. The paper writes 1[ρ_f(x, k) ≤ 0] for
+    1[k ≠ k*]; the two differ where scores tie, and only this one keeps the lemmas true there."""
+    chosen = torch.nn.functional.one_hot(argmax_last(scores), scores.shape[-1]).bool()
+    return rewards.masked_fill(chosen, 0).sum(dim=-1)
 
 
 def stationary_log(log_matrix: Tensor) -> Tensor:
@@ -40,8 +54,7 @@ def comp_sum_posterior(scores: Tensor, rho: Tensor, tau: float = 1.0) -> Tensor:
     stationary for S, and p̂ ∝ ρ ⊙ stationary(S). For equal ρ this is softmax(f/ρ).
 
     Φ^τ instead of the log has the slope (1 + u_k)^{−τ} with 1 + u_k = 1/S_kk, so p_k becomes p_k·S_kk^{τ−1} in the same sum. So
-    p̂ ∝ ρ ⊙ stationary(S) ⊙ diag(S)^{1−τ}; for equal ρ, softmax(f/ρ)^{2−τ}.
-    """
+    p̂ ∝ ρ ⊙ stationary(S) ⊙ diag(S)^{1−τ}; for equal ρ, softmax(f/ρ)^{2−τ}."""
     scores = at_least_float32(scores)
     # Before the division: large scores would lose their differences.
     scores = scores - scores.amax(dim=-1, keepdim=True)

@@ -1,9 +1,8 @@
-"""Guard: falls back to the best single expert unless the router is cheaper on rows that it did not see. If costs are estimated from
-a log, it must be cheaper by more than a standard error. The guard adds offsets to the experts' scores if these gain more than two
-standard errors. bench/guard.py measures how often these rules err."""
+"""Guard: falls back to the best single expert unless the router is cheaper on rows that it did not see (by a standard error, if a
+log estimates the costs), and adds offsets to the experts' scores if these gain two. bench/guard.py measures how often it errs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,14 @@ OFFSETS = 2.0  # standard errors that offsets must gain, since p offsets can ove
 
 @dataclass(frozen=True)
 class Guard:
-    """offsets [p]: added to the utilities; None if they gain too little. constant: the expert, counted from 0, that gets every
-    input; None if the router is cheaper than the best single expert. gain, error: how much cheaper the router, with its offsets, is
-    on the rows that the guard is fitted to (mean of paired differences), and the standard error, None for a single row. needed: the
-    standard errors that it has to gain."""
+    """What is done with a router's decisions, by rows that it did not see."""
 
-    offsets: tuple[float, ...] | None
-    constant: int | None
+    offsets: tuple[float, ...] | None  # [p], added to the utilities; None if they gain too little
+    constant: int | None  # the expert, counted from 0, that gets every input; None if the router is cheaper
     best: int
-    gain: float
-    error: float | None
-    needed: float = KNOWN
+    gain: float  # how much cheaper the router, with its offsets, is there than the best single expert
+    error: float | None  # the standard error of the gain, None for a single row
+    needed: float = KNOWN  # standard errors that it has to gain
 
     @property
     def pays(self) -> bool:
@@ -45,9 +41,6 @@ class Guard:
             return torch.full_like(decisions, self.constant)
         return decisions if self.offsets is None else with_offsets(utilities, self.offsets)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Guard":
         offsets = content["offsets"]
@@ -56,29 +49,22 @@ class Guard:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The data to fit a guard for other prices: errors [n, p] of rows that the router did not see, the errors that it expected
-    there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen.
-
-    If the routers of folds made the expectations: learned [m], the rows, counted from 0, from which both the router and some fold's
-    router learned; deployed, seen [m, p], the errors that the two expect there.
-
-    If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router and
-    a fold's router expect on the rows that they learned from. needed: see Guard. groups: int [n], equal for rows with equal
-    texts; None if all differ."""
+    """The data to fit a guard for other prices: rows that the router did not see [n, p]; and, if the routers of folds judged them,
+    rows from which both the router and some fold's router learned [m, p]. Prices are there if they differ between rows."""
 
     errors: Tensor
     expected: Tensor
-    mean_errors: Tensor
-    deployed: Tensor | None = None
+    mean_errors: Tensor  # [p], of the rows on which the best single expert is chosen
+    deployed: Tensor | None = None  # the errors that the router expects on the rows that both learned from
     prices: Tensor | None = None
     expected_prices: Tensor | None = None
     mean_prices: Tensor | None = None
     deployed_prices: Tensor | None = None
-    learned: Tensor | None = None
-    seen: Tensor | None = None
+    learned: Tensor | None = None  # [m]: the rows that both learned from, counted from 0
+    seen: Tensor | None = None  # the errors that the fold's router expects there
     seen_prices: Tensor | None = None
-    needed: float = KNOWN
-    groups: Tensor | None = None
+    needed: float = KNOWN  # see Guard
+    groups: Tensor | None = None  # int [n], equal for rows with equal texts; None if all differ
 
     def tensors(self) -> dict[str, Tensor]:
         """By name, to be saved."""
@@ -96,8 +82,7 @@ def with_offsets(utilities: Tensor, offsets: tuple[float, ...]) -> Tensor:
 
 
 def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: int, needed: float = KNOWN) -> Guard:
-    """utilities [n, p] (None for a method that does not decide by their argmax), decisions [n], costs [n, p] of validation rows.
-    best: the single expert to fall back to. needed: see Guard."""
+    """utilities, costs [n, p], decisions [n] of validation rows. utilities: None if the method does not decide by their argmax."""
     costs = costs.double()
     offsets = None
     if utilities is not None:
@@ -120,14 +105,10 @@ def paired(differences: Tensor) -> tuple[float, float | None]:
 
 def crossed(utilities: Tensor, costs: Tensor) -> Tensor:
     """The decision for each row with offsets fitted to the other folds' rows."""
-    n = len(costs)
-    folds = np.array_split(stream(0, "guard").permutation(n), min(FOLDS, n))
-    decisions = argmax_last(utilities)
-    for fold in folds:
+    n, decisions = len(costs), argmax_last(utilities)
+    for fold in np.array_split(stream(0, "guard").permutation(n), min(FOLDS, n)) if n > 1 else ():
         rows = torch.zeros(n, dtype=torch.bool)
         rows[torch.from_numpy(fold)] = True
-        if rows.all():
-            return decisions
         decisions[rows] = with_offsets(utilities[rows], fit_offsets(utilities[~rows], costs[~rows]))
     return decisions
 

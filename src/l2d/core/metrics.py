@@ -75,7 +75,7 @@ def calibration(posterior: Tensor, mass: Tensor) -> list[list[float]]:
 
 
 def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]]:
-    """Calibration of estimates of each expert's error. [N, p] both; each pair counts twice, as wrong and as right."""
+    """Calibration of estimates of each expert's error, [N, p] both. Each pair counts twice, as wrong and as right."""
     wrong, happened = expected.double().clamp(0, 1), errors.double().clamp(0, 1)
     return calibration(*(torch.stack([part, 1 - part], dim=-1).flatten(0, 1) for part in (wrong, happened)))
 
@@ -84,15 +84,14 @@ def by_category(
     categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor, *, from_log: bool = False
 ) -> dict[str, CategoryScore]:
     """The mean costs of each category's rows. The best single expert is chosen on all training rows."""
-    rows: dict[str, list[int]] = defaultdict(list)
+    rows, found = defaultdict[str, list[int]](list), {}
     for i, category in enumerate(categories):
         rows[category].append(i)
     single = torch.full_like(decisions, best_single(train_costs))
-    router, alone, oracle = (paid(costs.double(), chosen) for chosen in (decisions, single, cheapest(costs)))
-    found = {}
+    paid_by = [paid(costs.double(), chosen) for chosen in (decisions, single, cheapest(costs))]
     for name, own in sorted(rows.items()):
-        means = [float(part[own].mean()) for part in (router, alone, oracle)]
-        found[name] = CategoryScore(len(own), means[0], means[1], None if from_log else means[2])
+        router, alone, oracle = (float(part[own].mean()) for part in paid_by)
+        found[name] = CategoryScore(len(own), router, alone, None if from_log else oracle)
     return found
 
 

@@ -24,13 +24,12 @@ class Prior:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """σ(c + a + b·(m − c)), where m(x) = Σ_k weight_k · log-odds of known expert k. weights [p]; centre: c; mean [2] and covariance
-    [2, 2]: of (a, b), given the outcomes."""
+    """σ(c + a + b·(m − c)), where m(x) = Σ_k weight_k · log-odds of known expert k."""
 
-    weights: Tensor
-    centre: Tensor
-    mean: Tensor
-    covariance: Tensor
+    weights: Tensor  # [p]
+    centre: Tensor  # c
+    mean: Tensor  # of (a, b), given the outcomes [2]
+    covariance: Tensor  # [2, 2]
 
     def chances(self, known: Tensor) -> tuple[Tensor, Tensor]:
         """The expected chance on rows with the known experts' chances [n, p], and its standard deviation. [n] both"""
@@ -41,7 +40,7 @@ class Borrowed:
         return chance, variance.sqrt() * chance * (1 - chance)
 
     def packed(self) -> Tensor:
-        """As one row of numbers, [p + 7]."""
+        """[p + 7]"""
         return torch.cat([self.weights, self.centre.reshape(1), self.mean, self.covariance.flatten()])
 
     @classmethod
@@ -51,11 +50,10 @@ class Borrowed:
 
 @dataclass(frozen=True)
 class Surprise:
-    """How far all experts' outcomes on a row go the same way, beyond what is expected. slope: of one expert's outcome minus its
-    chance, on the mean of the others'. explained: the share of the variance that this explains."""
+    """How far all experts' outcomes on a row go the same way, beyond what is expected."""
 
-    slope: float = 0.0
-    explained: float = 0.0
+    slope: float = 0.0  # of one expert's outcome minus its chance, on the mean of the others'
+    explained: float = 0.0  # the share of the variance that this explains
 
     @classmethod
     def of(cls, residuals: Tensor) -> "Surprise":

@@ -15,12 +15,11 @@ STRONGEST = 100.0  # unseen factor that is looked for
 
 @dataclass(frozen=True)
 class Logged:
-    """n rows of a log. expected [n, p]: what a model expects each expert to cost, which did not learn from these rows. weights
-    [n, p]: 1/propensity where an expert was asked, else 0. chances [n, p]: the propensities of all experts; NaN where unknown."""
+    """n rows of a log. [n, p] all"""
 
-    expected: Tensor
-    weights: Tensor
-    chances: Tensor | None = None
+    expected: Tensor  # what a model, which did not learn from these rows, expects each expert to cost
+    weights: Tensor  # 1/propensity where an expert was asked, else 0
+    chances: Tensor | None = None  # the propensities of all experts; NaN where unknown
 
     def __getitem__(self, rows: Tensor) -> "Logged":
         return Logged(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
@@ -52,23 +51,16 @@ def value_of(decisions: Tensor, robust: Tensor, logged: Logged) -> OffPolicyValu
     expectations; its standard error leaves the model's own error out. snips: the known costs where the log asked the chosen
     expert, by inverse propensity, divided by the sum of the weights; None if the log never did."""
     expected, weights, chosen = (paid(part.double(), decisions) for part in (logged.expected, logged.weights, robust))
-    snips = _self_normalised(chosen - expected * (1 - weights), weights)
+    weighted, total, snips = chosen - expected * (1 - weights), weights.sum(), None
+    if total > 0:
+        value = weighted.sum() / total
+        error = (weighted - weights * value).square().sum().sqrt() / total  # of a ratio of means
+        snips = Estimate(float(value), float(error) if int((weights > 0).sum()) >= FEW else None)
     return OffPolicyValue(Estimate(*paired(expected)), snips, Estimate(*paired(chosen)))
 
 
-def _self_normalised(weighted: Tensor, weights: Tensor) -> Estimate | None:
-    """weighted [n]: weight·cost. The standard error is that of a ratio of means."""
-    total = weights.sum()
-    if total == 0:
-        return None
-    value = weighted.sum() / total
-    error = (weighted - weights * value).square().sum().sqrt() / total
-    return Estimate(float(value), float(error) if int((weights > 0).sum()) >= FEW else None)
-
-
 def policy_value(known: Tensor) -> Estimate:
-    """The cost of the log's own policy: the mean over rows of the mean cost of the experts that it asked. known [n, p], NaN where
-    one was not asked."""
+    """The log's own policy: the mean over rows of the mean cost of the experts that it asked. known [n, p], NaN where not asked."""
     return Estimate(*paired(known.double().nanmean(dim=1)))
 
 
@@ -96,8 +88,7 @@ def least_gain(decisions: Tensor, other: Tensor, robust: Tensor, logged: Logged,
 
 
 def flip_strength(decisions: Tensor, other: Tensor, robust: Tensor, logged: Logged) -> float:
-    """The least strength, see `least_gain`, at which decisions may cost as much as `other`: 1 if they do by the estimate, at most
-    STRONGEST."""
+    """The least strength, up to STRONGEST, at which decisions may cost as much as `other`; 1 if they do by the estimate."""
     low, high = 1.0, STRONGEST
     if least_gain(decisions, other, robust, logged, low) <= 0:
         return low

@@ -21,13 +21,11 @@ def reached(asks: Asks) -> Tensor:
 
 @dataclass(frozen=True)
 class Turn:
-    """alive: the rows whose log was as the plan has it so far. move, answer: see Plan. followed: the log asked the same one."""
-
-    alive: Tensor
-    move: Tensor
+    alive: Tensor  # the rows whose log was as the plan has it so far
+    move: Tensor  # see Plan
     answer: Tensor
     features: Tensor
-    followed: Tensor
+    followed: Tensor  # the log asked the same one
 
 
 def turns_of(plan: Plan, view: View, asks: Asks, chances: Chances) -> list[Turn]:
@@ -67,9 +65,8 @@ def off_policy(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) ->
     for turn in reversed(turns):
         k, move = turn.move.clamp(min=0), (turn.move >= 0)[:, None]
         price = torch.stack([nothing, paid[rows, k]], dim=1)
-        parts = [
-            crossed_regression(turn.features, part, folds, turn.followed)[1] for part in (price + expected).double().T
-        ]
+        coming = (price + expected).double().T
+        parts = [crossed_regression(turn.features, part, folds, turn.followed)[1] for part in coming]
         guess = torch.stack(parts, dim=1).double()
         weight = torch.where(turn.followed, 1 / asks.propensity[rows, k].double(), 0.0)
         going = guess + weight[:, None] * (price + value - guess)

@@ -17,11 +17,10 @@ HARDLY = 0.02  # of the worst expert's mean error: prices below it seldom change
 
 @dataclass(frozen=True)
 class PriceUnit:
-    """The unit of the prices in data. scale: the factor on prices in the run that wrote a log, to units of one error. currency: "$"
-    if they are dollars, "" if not. None: not known."""
+    """The unit of the prices in data. None: not known."""
 
-    scale: float | None = None
-    currency: str | None = None
+    scale: float | None = None  # the factor on prices in the run that wrote a log, to units of one error
+    currency: str | None = None  # "$" if they are dollars, "" if not
 
     @classmethod
     def of_rows(cls, scales: Iterable[float], dollars: bool) -> "PriceUnit":
@@ -60,19 +59,13 @@ UNKNOWN_UNIT = PriceUnit()
 
 @dataclass(frozen=True)
 class Prices:
-    """Losses and `listed` are in units of one error; amounts that people give or read are in the unit of the prices in training.
+    """Losses and `listed` are in units of one error; amounts that people give or read are in the unit of the prices in training."""
 
-    listed: one per expert; None if each query has its own, or if they are part of whole costs. scale: an amount times scale is in
-    units of one error; 0 leaves prices out of the costs; None for costs without prices. factor: on the prices, to decide by, so
-    that a budget is kept. error_price: the dollars that a wrong answer costs; None if amounts are no dollars. latency_price: the
-    price of a second of latency, which prices then contain.
-    """
-
-    listed: tuple[float, ...] | None = None
-    scale: float | None = 1.0
-    factor: float = 1.0
-    error_price: float | None = None
-    latency_price: float = 0.0
+    listed: tuple[float, ...] | None = None  # one per expert; None: of each query, or part of whole costs
+    scale: float | None = 1.0  # an amount times scale is in units of one error; 0: prices do not count; None: no prices
+    factor: float = 1.0  # on the prices, to decide by, so that a budget is kept
+    error_price: float | None = None  # the dollars that a wrong answer costs; None if amounts are no dollars
+    latency_price: float = 0.0  # of a second of latency, which prices then contain
 
     @classmethod
     def of(cls, config: Mapping[str, Any], listed: tuple[float, ...] | None = None, factor: float = 1.0) -> "Prices":
@@ -90,20 +83,6 @@ class Prices:
         errors, latencies = {one.error_price for one in found}, {one.latency_price for one in found}
         error_price = errors.pop() if len(errors) == 1 else None
         return cls(error_price=error_price, latency_price=latencies.pop() if len(latencies) == 1 else 0.0)
-
-    @property
-    def facts(self) -> dict[str, float | None]:
-        """The keys of the config that say what amounts are."""
-        return {"error_price": self.error_price, "latency_price": self.latency_price}
-
-    @property
-    def printed(self) -> dict[str, Any]:
-        """All that printed amounts need to know, as saved routers keep it."""
-        return {"currency": self.sign, "with_latency": self.has_latency}
-
-    @classmethod
-    def from_printed(cls, currency: str = "", with_latency: bool = False) -> "Prices":
-        return cls(error_price=1.0 if currency else None, latency_price=float(with_latency))
 
     @property
     def counted(self) -> bool:
@@ -164,12 +143,8 @@ class Prices:
         return [self.in_errors(price) for price in prices_in_order(given, experts)]
 
     @property
-    def has_latency(self) -> bool:
-        return bool(self.latency_price)
-
-    @property
     def mean_price(self) -> str:
-        """The name of the mean price of the chosen experts."""
+        """Its name."""
         return "mean price + latency" if self.latency_price else "mean price"
 
     @property
@@ -245,8 +220,7 @@ def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
 def price_hint(
     config: Mapping[str, Any], prices: Sequence[float], errors: Sequence[float], said: str = "cost.error_price=0.02"
 ) -> str:
-    """A line for runs whose prices hardly count beside errors, if nobody said what an error costs; else empty. prices, errors: the
-    mean of each expert. said: how to set it."""
+    """A line for runs whose prices hardly count, if nobody said what an error costs; else empty. prices, errors: means."""
     known, dearest, worst = Prices.of(config), max(prices, default=0.0), max(errors, default=0.0)
     if known.error_price is not None or known.scale != 1 or not 0 < dearest < HARDLY * worst:
         return ""

@@ -11,12 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asks:
-    """Who was asked on n rows of a log. turn int64 [n, p]: from 0, −1 if not asked. propensity float64 [n, p]: the chance of that
-    call, given the answers before it. right float64 [n, p]: 0 to 1 where asked."""
+    """Who was asked on n rows of a log. [n, p] all"""
 
-    turn: Tensor
-    propensity: Tensor
-    right: Tensor
+    turn: Tensor  # int64, from 0; −1 if not asked
+    propensity: Tensor  # float64: the chance of that call, given the answers before it
+    right: Tensor  # float64: 0 to 1 where asked
 
     def __getitem__(self, rows: Tensor | slice) -> Asks:
         return Asks(*(part[rows] for part in vars(self).values()))
@@ -24,12 +23,11 @@ class Asks:
 
 @dataclass(frozen=True)
 class Replies:
-    """What p experts answered on n rows. kinds int64 [n, p]: equal numbers in a row are equal answers; -1: no answer, or not asked.
-    signals float32 [n, p, 2]: log(1 + length in characters) and confidence; NaN where not known. asks: of a log, else None."""
+    """What p experts answered on n rows."""
 
-    kinds: Tensor
-    signals: Tensor
-    asks: Asks | None = None
+    kinds: Tensor  # int64 [n, p]: equal numbers in a row are equal answers; -1: no answer, or not asked
+    signals: Tensor  # float32 [n, p, 2]: log(1 + length in characters) and confidence; NaN where not known
+    asks: Asks | None = None  # of a log
 
     def __len__(self) -> int:
         return len(self.kinds)

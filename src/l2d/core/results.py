@@ -1,10 +1,7 @@
-"""The typed content of metrics.json, the result of a finished run. The only reader and writer of the file; no torch.
-
-A field with a default is left out of the file if it is None. All other fields are always there.
-"""
+"""The typed content of metrics.json, the result of a finished run; no torch. A field with a default is left out if it is None."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -16,9 +13,7 @@ from l2d.utils.parameters import clearest_problem
 SCHEMA_VERSION: Final = 6
 
 
-class _Strict:
-    """Read as written: no unknown keys, no numbers in quotes, no NaN."""
-
+class _Strict:  # no unknown keys, no numbers in quotes, no NaN
     __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
 
 
@@ -193,8 +188,8 @@ class RunMetrics(RoutingMetrics):
     plans: PlanEvidence | None = None
 
     def as_json(self) -> dict[str, Any]:
-        found = _without_missing(self, asdict(self))
-        return {**found, "baselines": _without_missing(self.baselines, found["baselines"])}
+        found: dict[str, Any] = _adapter().dump_python(self, exclude_defaults=True)
+        return found
 
     @property
     def rho(self) -> list[float]:
@@ -202,20 +197,15 @@ class RunMetrics(RoutingMetrics):
         return self.method_buffers.get("rho", [])
 
 
-def _without_missing(found: RunMetrics | Baselines, content: dict[str, Any]) -> dict[str, Any]:
-    optional = {field.name for field in fields(found) if field.default is None}
-    return {key: value for key, value in content.items() if value is not None or key not in optional}
-
-
 @cache
-def _reader() -> Any:
+def _adapter() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(RunMetrics)
 
 
 def of_plain(content: dict[str, Any]) -> RunMetrics:
-    found: RunMetrics = _reader().validate_json(json.dumps(content))
+    found: RunMetrics = _adapter().validate_json(json.dumps(content))
     return found
 
 
@@ -224,7 +214,7 @@ def read_metrics(file: Path) -> RunMetrics:
     from pydantic import ValidationError
 
     try:
-        return _reader().validate_json(file.read_bytes())
+        return _adapter().validate_json(file.read_bytes())
     except ValidationError as error:
         raise L2DError(f"{file}: {_problem(error.errors(include_url=False))}; force=true re-runs it") from None
 

@@ -24,8 +24,7 @@ def standardised(inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 def fit_crossed(points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Regression of each column of values [n, p], NaN where unknown: coefficients [F, p], and for each row what coefficients that
-    were fitted without it expect [n, p]. The penalty, which spares the last column, is the one that expects best there. Of many
-    rows, MOST are learned from."""
+    were fitted without it expect [n, p]. The penalty, which spares the last column, is the one that expects best there."""
     points, values = points.double(), values.double()
     drawn = torch.from_numpy(stream(0, "log").permutation(len(points)))
     fold = torch.where(drawn < MOST, drawn % FOLDS, FOLDS)  # the last ones are in no fold

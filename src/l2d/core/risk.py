@@ -24,8 +24,7 @@ STEPS, MOST = (
 
 
 def p_value(errors: Tensor, level: float) -> float:
-    """Of the hypothesis that the mean error is above the level, [n] in [0, 1]: the exact binomial tail of errors that are 0 or 1,
-    Hoeffding and Bentkus's bound of others."""
+    """Of a mean error above the level: the exact binomial tail of errors [n] that are 0 or 1, Hoeffding and Bentkus's of others."""
     from scipy.special import bdtr
 
     n, mean = len(errors), float(errors.double().mean())
@@ -88,8 +87,7 @@ def by_group(errors: Tensor, groups: Tensor | None) -> Tensor:
 
 
 def factors_by_spread(prices: Tensor) -> Tensor:
-    """The factors to try, the safest first: without prices, then ever more of them. They do not depend on the errors that are
-    tested. prices: mean of each expert [p]."""
+    """The factors to try, the safest first, whatever the errors that are tested. prices: mean of each expert [p]."""
     spread = float(prices.max() - prices.min())
     none = torch.zeros(1, dtype=torch.float64)
     steps = torch.logspace(-3, math.log10(MOST), STEPS, dtype=torch.float64)

@@ -18,12 +18,11 @@ SHARE = 0.05  # of the training time, at most, for writing checkpoints
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
-    """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time. The last
-    epoch is no exception: the weights that it leaves are written with the result.
+    """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time.
 
     folder: None writes no file. monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the
-    first of equals), so both are written together. stop_after: training stops after this epoch, to be resumed later. patience:
-    training ends after this many epochs without a new best. Lightning's ModelCheckpoint is not atomic across filesystems."""
+    first of equals). stop_after: training stops after this epoch, to be resumed later. patience: training ends after this many
+    epochs without a new best. Lightning's ModelCheckpoint is not atomic across filesystems."""
 
     def __init__(
         self, folder: Path | None, monitor: str | None, stop_after: int | None = None, patience: int | None = None
@@ -85,7 +84,6 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The checkpoint's content, or a line that names the file and what to do. Only tensors and plain values are unpickled."""
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

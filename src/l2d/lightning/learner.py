@@ -35,14 +35,10 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class Learner(pl.LightningModule):
-    """network: inputs -> outputs. optimizer: makes an optimizer from parameters. A subclass has `losses`, one value per example;
-    the only mean over a batch is taken here.
-
-    ema: the decay of an exponential moving average of the weights, which is then validated and used; 0: none.
-    compile_mode: torch.compile's, or "false". Only full training batches run compiled: an epoch's last batch and evaluation would
-    cost a compilation each.
-    parts: the number of micro-batches per batch. Their gradients add up to the step of the whole batch.
-    """
+    """network: inputs -> outputs. optimizer: makes one from parameters. A subclass has `losses`, one value per example; the only
+    mean over a batch is taken here. ema: the decay of an average of the weights, which is then validated and used; 0: none.
+    compile_mode: torch.compile's, or "false"; only full training batches run compiled, as each other shape costs a compilation.
+    parts: the number of micro-batches per batch, whose gradients add up."""
 
     recipe_key: ClassVar[str] = "recipe"
 
@@ -68,7 +64,6 @@ class Learner(pl.LightningModule):
 
     @property
     def averaged(self) -> nn.Module | None:
-        """The network with averaged weights, if there is one."""
         return None if self.average is None else self.average.module
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -130,8 +125,7 @@ class Learner(pl.LightningModule):
     def on_validation_start(self) -> None:
         search_convolutions(False)
 
-    def on_predict_start(self) -> None:
-        search_convolutions(False)
+    on_predict_start = on_validation_start
 
     def predict_step(self, batch: Batch, *_: int) -> Tensor:
         return self(batch[0])
@@ -182,8 +176,7 @@ def tried(factory: "partial[Optimizer]", fused: bool, parameters: Iterable[nn.Pa
 
 
 def is_full(rows: int, first: int, parts: int) -> bool:
-    """True if a batch or micro-batch has the full size, unlike an epoch's smaller last one. first: rows of the very first one.
-    Micro-batches of one batch may differ by a row, and the smaller come first."""
+    """True if a batch has the full size, that of the first one. Micro-batches may differ by a row, and the smaller come first."""
     return rows == first or (parts > 1 and rows == first + 1)
 
 
@@ -229,8 +222,7 @@ def make_trainer(**options: Any) -> pl.Trainer:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Restores the exit status of Ctrl-C and SIGTERM, which Lightning turns into a SystemExit. Any other SystemExit passes: a
-    library that ends with sys.exit("please install foo") keeps its message."""
+    """Restore the exit status of Ctrl-C and SIGTERM, which Lightning turns into a SystemExit. Any other SystemExit passes."""
     try:
         yield
     except SIGTERMException:
@@ -242,8 +234,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def hide_missing_gpu() -> None:
-    """Without a GPU, spare the optimizer its search for a driver in every step. Only for l2d's own commands: other processes that
-    are started from here see no GPU either."""
+    """Without a GPU, spare the optimizer its search for a driver in every step. Only for l2d's own commands: it is inherited."""
     if not torch.cuda.is_available():
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 

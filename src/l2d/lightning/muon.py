@@ -19,8 +19,7 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 
 class Muon(AdamW):
     """AdamW, but a convolution's kernels [out, in, h, w], taken as a matrix [out, h·w·in], move by their averaged gradient made
-    orthogonal: equally far in all directions, also in those whose gradients are small. momentum: the share of the average that
-    a step keeps. fused: AdamW in one kernel."""
+    orthogonal: equally far in all directions. momentum: the share of the average that a step keeps. fused: AdamW's kernel."""
 
     def __init__(
         self,
@@ -67,8 +66,7 @@ class Muon(AdamW):
 
 
 class Stacks:
-    """Kernels with equally many outputs, together as matrices padded with columns of zeros: on a GPU, launching a few operations
-    for each kernel would take longer than the operations."""
+    """Kernels with equally many outputs, together as matrices padded with zeros: one after the other would take a GPU longer."""
 
     def __init__(self, kernels: Tensors) -> None:
         self.stacks, self.sizes = list[Tensor](), list[Tensor]()

@@ -9,8 +9,7 @@ UNUSED = ("transformers", "scipy", "torchvision", "matplotlib")
 
 
 def import_quickly() -> None:
-    """Import torchmetrics without those packages, before Lightning imports it; saves two seconds or more. Only for l2d's own
-    commands: the skipped parts of torchmetrics stay missing until the process ends."""
+    """Import torchmetrics without those packages, before Lightning does. Only for l2d's own commands: parts stay missing."""
     if "torchmetrics" in sys.modules:
         return
     from lightning_utilities.core import imports

@@ -26,9 +26,7 @@ class Timer(pl.Callback):
     def __init__(self) -> None:
         self.started_at = time.time()
         self.first_step_at = self.last_step_at = self.expert_seconds = 0.0
-        self.epoch_seconds: list[float] = []
-        self.epochs_end_at: list[float] = []
-        self._epoch_started = 0.0
+        self.epoch_seconds, self.epochs_end_at, self._epoch_started = list[float](), list[float](), 0.0
         self._device = torch.device("cpu")
 
     def leave_out(self, expert_seconds: float) -> None:

@@ -26,8 +26,6 @@ class NobodyFree(OutcomeRefused):
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so many questions in any minute, hour or day."""
-
     most: int
     unit: str
 
@@ -58,8 +56,7 @@ def read_limits(given: Mapping[str, str], experts: Sequence[str]) -> dict[str, L
 
 
 class Ledger:
-    """The questions to experts with a limit, within one transaction. Each has the next place; the one `most` places before must
-    be older than the unit."""
+    """The questions to experts with a limit. Each has the next place; the one `most` places before must be older than the unit."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.database, self.limits, self.taken = database, limits, Counter[str]()
@@ -88,14 +85,12 @@ class Ledger:
 
     def write(self) -> None:
         for name, number in self.taken.items():
-            first = self.last[name] + 1
-            rows = [(name, place, self.now) for place in range(first, first + number)]
-            self.database.execute_many(ASK, rows)
+            self.database.execute_many(ASK, [(name, self.last[name] + 1 + k, self.now) for k in range(number)])
 
     @property
     def left(self) -> dict[str, int]:
-        counted = {
-            name: (name, self.last[name] - limit.most, self.now - limit.seconds) for name, limit in self.limits.items()
-        }
-        asked = {name: self.database.execute(COUNTED, values).fetchone()[0] for name, values in counted.items()}
-        return {name: limit.most - asked[name] for name, limit in self.limits.items()}
+        left = {}
+        for name, limit in self.limits.items():
+            since = (name, self.last[name] - limit.most, self.now - limit.seconds)
+            left[name] = limit.most - self.database.execute(COUNTED, since).fetchone()[0]
+        return left

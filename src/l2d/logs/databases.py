@@ -34,10 +34,10 @@ Values = Sequence[Any]
 
 
 class Database:
-    """A connection for one thread at a time, and a transaction that one process at a time can be in. name: for messages, without
-    a password. errors: the base of its exceptions."""
+    """A connection for one thread at a time, and a transaction that one process at a time can be in. errors: the base of its
+    exceptions. A statement is in SQLite's words, with ? for each value."""
 
-    name: str
+    name: str  # without a password
     errors: type[Exception]
     connection: Any
 
@@ -45,11 +45,11 @@ class Database:
         """Let what is committed survive a crash. Call it before anything is written."""
 
     def in_words(self, statement: str) -> str:
-        """A statement in SQLite's words, in those of this database."""
+        """The statement in the words of this database."""
         return statement
 
     def execute(self, statement: str, values: Values = ()) -> Any:
-        """Return a cursor. statement: in SQLite's words, with ? for each value."""
+        """Return a cursor."""
         return self.connection.execute(self.in_words(statement), values)
 
     def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
@@ -57,7 +57,6 @@ class Database:
             cursor.executemany(self.in_words(statement), rows)
 
     def rows(self, query: str) -> list[dict[str, Any]]:
-        """All rows, with the names of their cells."""
         cursor = self.execute(query)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -67,7 +66,6 @@ class Database:
         raise NotImplementedError
 
     def commit(self) -> None:
-        """It is on disk afterwards."""
         self.execute("COMMIT")
 
     def no_limit(self) -> None:
@@ -100,9 +98,8 @@ class SqliteDatabase(Database):
         if new and not file.exists():
             with suppress(OSError):  # sqlite3 says it better
                 file.touch(mode=0o600)  # it may hold prompts
-        address = f"{file.absolute().as_uri()}?mode=rw"
-        options: dict[str, Any] = {"timeout": WAIT, "isolation_level": None, "check_same_thread": False}
-        self.connection = sqlite3.connect(address, uri=True, **options)
+        options: dict[str, Any] = {"timeout": WAIT, "isolation_level": None, "check_same_thread": False, "uri": True}
+        self.connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", **options)
 
     def set_durable(self) -> None:
         end = time.monotonic() + WAIT
@@ -150,8 +147,6 @@ def inode(file: str) -> int | None:
 
 
 class PostgresDatabase(Database):
-    """The password comes from the URL, PGPASSWORD or ~/.pgpass."""
-
     def __init__(self, url: str) -> None:
         with from_extra("cluster", "a log in PostgreSQL"):
             import psycopg
@@ -186,9 +181,8 @@ class PostgresDatabase(Database):
                 self.connection = self._connect()
 
     def version(self) -> int:
-        """A reader may have no right to make the table."""
         if self.execute("SELECT to_regclass('l2d_version')").fetchone()[0] is None:
-            return 0
+            return 0  # a reader may have no right to make the table
         found = self.execute("SELECT version FROM l2d_version").fetchone()
         return 0 if found is None else int(found[0])
 
@@ -217,21 +211,19 @@ def passwords_in(url: str) -> list[str]:
     return [one for one in (*written, *parts) if len(one) > 1]
 
 
-def is_url(address: Path | str) -> bool:
-    return str(address).startswith(URL)
-
-
 def log_address(given: str) -> Path | str:
     """Return a path, or a URL as it is: a path would lose a slash."""
-    if "://" in given and not is_url(given):
+    if "://" not in given:
+        return Path(given).expanduser()
+    if not given.startswith(URL):
         raise L2DError(f"{without_password(given)}: give a file, or a URL that begins with postgresql://")
-    return given if is_url(given) else Path(given).expanduser()
+    return given
 
 
 def connect(address: Path | str, new: bool = True) -> Database:
     """new: make a file that is not there. Raises L2DError."""
     try:
-        return PostgresDatabase(str(address)) if is_url(address) else SqliteDatabase(Path(address), new)
+        return PostgresDatabase(str(address)) if str(address).startswith(URL) else SqliteDatabase(Path(address), new)
     except L2DError:
         raise
     except Exception as error:  # of a driver that may not be installed

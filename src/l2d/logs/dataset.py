@@ -32,21 +32,19 @@ snapshot = cache(read_rows)
 
 
 class ServerLog(DatasetBase):
-    """One row per decision that has an outcome and whose expert a policy chose, with its propensity. path: the log or its export.
-    run: only the decisions of this run. encoder: how the router reads text; if the log kept numbers, it must be the one that made
-    them. test_fraction: of the rows, the same for every seed; equal inputs stay on one side."""
+    """One row per decision that has an outcome and whose expert a policy chose. path: the log or its export. run: only its
+    decisions. encoder: if the log kept numbers, the one that made them. test_fraction: of the rows, the same for every seed."""
 
     divisible = True
 
     def __init__(
         self, *, path: str | None, run: Name | None, encoder: Encoder | None, test_fraction: ProperShare
     ) -> None:
-        self.path = path
-        self.run, self.encoder, self.test_fraction = None if run is None else str(run), encoder, test_fraction
+        self.path, self.run = path, None if run is None else str(run)
+        self.encoder, self.test_fraction = encoder, test_fraction
 
     @property
     def gives(self) -> str | None:
-        """The kind of a router's inputs; None if the encoder determines it."""
         rows = self._rows()
         return None if rows.texts is not None else "images" if is_image(rows) else "rows"
 
@@ -88,11 +86,9 @@ class ServerLog(DatasetBase):
         print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}", file=sys.stderr)
         answers = answers_of_rows(rows, names)
         panel = Panel(names, answers, answers[:0], unit=rows.unit)
-        none = inputs[:0], labels[:0]
         reading = {} if self.encoder is None else self.encoder.state
-        whole = Arrays(
-            inputs, labels, *none, 0, panel=panel, groups=groups, train_ids=rows.ids, seen=rows.seen, reading=reading
-        )
+        about: dict[str, Any] = {"train_ids": rows.ids, "seen": rows.seen, "reading": reading}
+        whole = Arrays(inputs, labels, inputs[:0], labels[:0], 0, panel=panel, groups=groups, **about)
         return divided(whole, train, test)
 
     def _rows(self) -> LoggedRows:
@@ -100,15 +96,13 @@ class ServerLog(DatasetBase):
             raise ParameterError("path", "missing; give the log of l2d serve, or its export")
         address = log_address(self.path)
         if without_password(self.path) != self.path:
-            raise ParameterError(
-                "path", "its password would be written into the run's folder; use PGPASSWORD or ~/.pgpass"
-            )
+            problem = "its password would be written into the run's folder; use PGPASSWORD or ~/.pgpass"
+            raise ParameterError("path", problem)
         if isinstance(address, Path) and not address.is_file():
             raise ParameterError("path", f"no such file (looked for in {Path.cwd()})", self.path)
         return with_evidence(snapshot(address, self.run))
 
     def _inputs(self, rows: LoggedRows, data_dir: Path) -> Tensor:
-        """As the network takes them."""
         import torch
 
         if rows.features is not None:
@@ -168,7 +162,6 @@ def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:
 
 
 def is_described(encoder: Encoder, described: Mapping[str, Any]) -> bool:
-    """True if it is the encoder of this config. Arguments that do not change its numbers count too, since nobody changes them."""
     arguments = {name: value for name, value in described.items() if name not in ("name", "_target_")}
     same = all(getattr(encoder, name, None) == value for name, value in arguments.items())
     return same and str(described["_target_"]).rpartition(".")[2] == type(encoder).__name__
@@ -192,23 +185,12 @@ def answers_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Answers:
     import torch
 
     place = np.array([names.index(name) for name in rows.experts])
-
-    def spread(values: np.ndarray) -> Tensor | None:
-        if np.isnan(values).all():
-            return None
-        found = np.full((len(rows), len(names)), np.nan)
-        found[np.arange(len(rows)), place] = values
-        return torch.from_numpy(found)
-
-    errors = spread(rows.errors)
-    assert errors is not None
-    return Answers(
-        errors,
-        prices=spread(rows.prices),
-        latencies=spread(rows.latencies),
-        propensities=spread(rows.propensities),
-        replies=replies_of_rows(rows, names),
-    )
+    known: dict[str, Tensor] = {}
+    for part in ("errors", "prices", "latencies", "propensities"):
+        if not np.isnan(values := getattr(rows, part)).all():
+            known[part] = torch.full((len(rows), len(names)), torch.nan, dtype=torch.float64)
+            known[part][np.arange(len(rows)), place] = torch.from_numpy(values)
+    return Answers(**known, replies=replies_of_rows(rows, names))
 
 
 def replies_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Replies:

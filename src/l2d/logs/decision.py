@@ -12,27 +12,22 @@ from l2d.logs.trials import Compared
 
 @dataclass(frozen=True)
 class Decision:
-    """run: the run that decided. expert: who gets the query. router_choice: whom the router prefers, None if it was not asked.
-    decided_by: router, candidate, explore, shadow, drift, capacity (limits changed the choice), unreadable (the query has no text),
-    session or client. propensity: the chance with which the policy chose the expert, None if no policy did. price: of the expert,
-    as the run knows it. session: a digest. text or features (float32, as bytes): the input, if it is kept. compared: with a
-    candidate, in a table of its own.
-
-    Not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert. planned: the
-    propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends. course: the
-    server's view of it.
-    """
+    """What is not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert.
+    planned: the propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends.
+    course: the server's view of it."""
 
     id: str
-    run: str
-    expert: str
-    router_choice: str | None
-    decided_by: str
-    propensity: float | None
-    price: float | None = None
-    session: str | None = None
-    text: str | None = None
-    features: bytes | None = None
+    run: str  # that decided
+    expert: str  # who gets the query
+    router_choice: str | None  # whom the router prefers, None if it was not asked
+    decided_by: (
+        str  # router, candidate, explore, shadow, drift, capacity, unreadable (no text), plan, session or client
+    )
+    propensity: float | None  # the chance with which the policy chose the expert, None if no policy did
+    price: float | None = None  # of the expert, as the run knows it
+    session: str | None = None  # a digest
+    text: str | None = None  # the input, if it is kept, or its
+    features: bytes | None = None  # float32
     ranking: Sequence[Mapping[str, Any]] = ()
     price_weight: float | None = None
     guard: str | None = None
@@ -40,7 +35,7 @@ class Decision:
     planned: bool = False
     state: str | None = None
     course: Any = None
-    compared: Compared | None = None
+    compared: Compared | None = None  # with a candidate, in a table of its own
 
     def row(self, now: float) -> tuple[Any, ...]:
         propensity = None if self.planned else self.propensity
@@ -51,17 +46,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a plan, the place-th one. same_as: the first expert that gave this answer, None if there was no answer. confidence,
-    length (in characters): of the answer, None if not known."""
+    """A call of a plan, the place-th one."""
 
     place: int
     expert: str
     propensity: float | None
     price: float
     latency: float | None
-    same_as: str | None
+    same_as: str | None  # the first expert that gave this answer, None if there was no answer
     confidence: float | None
-    length: int | None
+    length: int | None  # in characters
 
 
 def new_decision_id() -> str:

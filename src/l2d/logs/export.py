@@ -33,8 +33,7 @@ EMBEDDED = f"{TEXT}_"  # the columns of an encoder's numbers of the text begin s
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The log's entry for the run that decided. shape: of one input. encoder: the config of the text encoder. unit: of its
-    prices. reading: what the encoder has learned, packed; empty if nothing."""
+    """The log's entry for the run that decided. shape: of one input. encoder: its config. reading: what it has learned, packed."""
 
     experts: tuple[str, ...]
     shape: tuple[int, ...]
@@ -57,7 +56,6 @@ class RunInputs:
 
     @property
     def learned(self) -> dict[str, np.ndarray]:
-        """The state of the encoder."""
         return safetensors.numpy.load(base64.b64decode(self.reading)) if self.reading else {}
 
     def are_like(self, other: "RunInputs") -> bool:
@@ -74,10 +72,9 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class LongForm:
-    """columns: id, prompt or the numbers that the router saw, expert, router_choice, correct or loss, price, latency, propensity,
-    time and price_scale; no empty ones. left_out: rows whose expert no policy chose: the client named it, the conversation had it,
-    or another one failed. about: of the last run that decided. calls: of each row, in their order, with `right` of each answer; a
-    plan's row is about the first one."""
+    """columns: as in the result of `read_long_form`, without empty ones. left_out: rows whose expert no policy chose: the client
+    named it, the conversation had it, or another one failed. about: of the last run that decided. calls: of each row, in their
+    order, with `right` of each answer; a plan's row is about the first one."""
 
     columns: dict[str, Any]
     left_out: int
@@ -171,8 +168,7 @@ def scales_of_rows(rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[s
     """Runs whose prices are dollars may differ in what a wrong answer costs. No column if no run scaled its prices."""
     if all(run.unit.error_price is None for run in runs.values()):
         return {}
-    scales = {name: run.unit.scale for name, run in runs.items()}
-    return {SCALE: [scales.get(row["run"]) for row in rows]}
+    return {SCALE: [runs[row["run"]].unit.scale if row["run"] in runs else None for row in rows]}
 
 
 def known_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
@@ -189,21 +185,16 @@ def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:
 
 
 def inputs_of_rows(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, Any]:
-    """The column prompt, or the numbers that the router saw; empty in rows of which nothing was kept. runs: those that decided, as
-    far as the log knows them; the first version kept none."""
-    about = [*runs.values()]
+    """The column prompt, or the numbers that the router saw; empty in rows of which nothing was kept. runs: by the log, if any."""
+    texts, about = [row["text"] for row in rows], [*runs.values()]
     seen = [row["features"] for row in rows if row["features"] is not None]
-    if all(row["text"] is None for row in rows) and not seen:
-        return {}
-    if seen and (
-        any(row["text"] is not None for row in rows)
-        or len({len(one) for one in seen}) > 1
-        or not all(one.are_like(about[0]) for one in about)
-        or (runs and any(row["run"] not in runs for row in rows if row["features"] is not None))
-    ):
-        raise L2DError(f"{file}: its rows have different inputs; {ONE_RUN}")
+    from_text = any(text is not None for text in texts)
     if not seen:
-        return {TEXT: [row["text"] for row in rows]}
+        return {TEXT: texts} if from_text else {}
+    unknown = runs and any(row["run"] not in runs for row in rows if row["features"] is not None)
+    unlike = len({len(one) for one in seen}) > 1 or not all(one.are_like(about[0]) for one in about)
+    if from_text or unlike or unknown:
+        raise L2DError(f"{file}: its rows have different inputs; {ONE_RUN}")
     width = len(seen[0]) // 4
     found = np.full((len(rows), width), np.nan, dtype="<f4")
     found[[row["features"] is not None for row in rows]] = np.frombuffer(b"".join(seen), "<f4").reshape(-1, width)

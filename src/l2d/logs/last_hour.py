@@ -21,16 +21,15 @@ FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >
 
 
 class CountedDecisions(NamedTuple):
-    """A row of COUNTED. spend: None if no price is known. priced: how many have a known price. wrong: the sum of the errors, None
-    without outcomes."""
+    """A row of COUNTED."""
 
     expert: str
     by: str
     decisions: int
-    spend: float | None
+    spend: float | None  # of the `priced`, whose price is known
     priced: int
     outcomes: int
-    wrong: float | None
+    wrong: float | None  # the sum of the errors
 
 
 def read_last_hour(address: Path | str, now: float, experts: Sequence[str]) -> dict[str, Any]:
@@ -43,13 +42,12 @@ def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> d
     """Steps are those of the clock, so the last one is not over yet. experts: named first, also without a decision."""
     start = (int(now) // SECONDS + 1 - STEPS) * SECONDS
     bounds = [id_at(start + step * SECONDS) for step in range(STEPS + 1)]
-    steps = [
-        [CountedDecisions(*row) for row in database.execute(COUNTED, span).fetchall()] for span in pairwise(bounds)
-    ]
-    decided_by: Counter[str] = Counter()
+    found = [database.execute(COUNTED, span).fetchall() for span in pairwise(bounds)]
+    steps = [[CountedDecisions(*row) for row in rows] for rows in found]
+    decided_by, names = Counter[str](), dict.fromkeys(experts)
     for one in (one for step in steps for one in step):
         decided_by[one.by] += one.decisions
-    names = dict.fromkeys([*experts, *(one.expert for step in steps for one in step)])
+        names[one.expert] = None
     return {
         "start": start,
         "seconds": SECONDS,
@@ -62,8 +60,7 @@ def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> d
 
 
 def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
-    """The sums of one expert. spend: of the decisions whose price is known, `priced` in all; None in steps without any. mean_error:
-    of the decisions that have an outcome."""
+    """The sums of one expert. spend: where the price is known, `priced` in all; mean_error: of decisions with an outcome."""
     outcomes = sum(one.outcomes for step in steps for one in step)
     wrong = sum(one.wrong for step in steps for one in step if one.wrong is not None)
     paid = [[one.spend for one in step if one.spend is not None] for step in steps]

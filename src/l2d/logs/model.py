@@ -18,11 +18,8 @@ from l2d.utils.seeding import stream
 
 LEAST_ASKED = 10  # training rows on which every expert must have been asked
 LEAST_CHANCE = 0.01  # estimated propensities are at least this: one row may not weigh more than a hundred
-# Confounders are that much larger than inputs, so that no penalty shrinks a few of them for the noise of hundreds of inputs.
-LARGE = 30.0
-STRENGTH = (
-    0.01  # C of the propensities' classifier, the inverse of its penalty; of a confounder that is not enlarged, 9
-)
+LARGE = 30.0  # times inputs, are confounders: no penalty shrinks a few of them for the noise of hundreds of inputs
+STRENGTH = 0.01  # C of the propensities' classifier, the inverse of its penalty; 9 for confounders of the inputs' size
 CHANCE_FOLDS = 3
 SURE = 2.0  # standard errors
 
@@ -30,24 +27,19 @@ SURE = 2.0  # standard errors
 @dataclass(frozen=True)
 class LogModel:
     """The expected cost of each expert and its chance of being asked, fitted to the training rows of a log. Both are linear in the
-    inputs, if these are rows of numbers, and in the confounders; else they are means.
+    inputs, if these are rows of numbers, and in the confounders; else they are means. own…: for the training rows, each by a model
+    that did not see the row."""
 
-    mean, std: of the inputs [F]. costs, prices [F + C + 1, p]: coefficients; prices is None if rows have none of their own. chances
-    [F + C + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. alone: see `chances_of`.
-    own: for the training rows, each by a model that did not see the row; own_prices [n, p] likewise. inputs_prices [F + 1, p]:
-    of the inputs alone.
-    """
-
-    mean: Tensor
+    mean: Tensor  # of the inputs [F]
     std: Tensor
-    costs: Tensor
-    prices: Tensor | None
-    chances: Tensor | None
-    alone: bool
+    costs: Tensor  # coefficients [F + C + 1, p]
+    prices: Tensor | None  # likewise; None if rows have none of their own
+    chances: Tensor | None  # of the log-odds of being asked; None if they are given, or every expert was asked
+    alone: bool  # see `chances_of`
     own: Logged
-    own_errors: Tensor | None = None
+    own_errors: Tensor | None = None  # [n, p]
     own_prices: Tensor | None = None
-    inputs_prices: Tensor | None = None
+    inputs_prices: Tensor | None = None  # of the inputs alone [F + 1, p]
 
     def completed(self, train: Split, missing: str, prices_later: bool) -> Split:
         """The training rows with all costs. If prices are added later, errors and prices are completed on their own."""
@@ -126,11 +118,8 @@ def logged_of(split: Split, expected: Tensor, estimated: Tensor | None) -> Logge
 
 
 def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
-    """Costs for methods that need every one. [n, p] with NaN -> [n, p]
-
-    direct: the model's expectation where an expert was not asked. ips: 0 there, else the cost by inverse propensity. dr: doubly
-    robust; the same amount is added to all costs so that none is negative, which changes no comparison.
-    """
+    """Costs for methods that need all of them. [n, p] with NaN -> [n, p]. direct: the model's where an expert was not asked. ips: 0
+    there, else by inverse propensity. dr: doubly robust, with an amount added to all so that none is negative."""
     if missing == "direct":
         return torch.where(costs.isnan(), logged.expected.clamp(min=0), costs)
     if missing == "ips":

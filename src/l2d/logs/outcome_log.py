@@ -51,9 +51,7 @@ MOST_WAITING = 20_000  # operations; more are refused, as behind a database that
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
 COMPARED = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?)"
-OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
 RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
-SWAP = "INSERT INTO swaps (run, time) VALUES (?, ?)"
 LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
 ANSWER = """UPDATE decisions
 SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency) WHERE id = ?"""
@@ -69,10 +67,9 @@ GRADED = """SELECT c.correct, c.loss, coalesce(d.served, d.expert) FROM calls AS
 WHERE c.decision_id = ? AND c.expert = ?"""
 SUMS = """UPDATE decisions SET served = coalesce(?, served), price = (SELECT sum(price) FROM calls WHERE decision_id = ?),
 latency = (SELECT sum(latency) FROM calls WHERE decision_id = ?) WHERE id = ?"""
-FIRST = "SELECT number FROM decisions WHERE id >= ? ORDER BY id LIMIT 1"
-KEPT = 86_400.0  # seconds that a plan may wait for an answer
+SINCE = "SELECT (SELECT max(number) FROM decisions) - number + 1 FROM decisions WHERE id >= ? ORDER BY id LIMIT 1"
 KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
-CLOSED = None
+KEPT = 86_400.0  # seconds that a plan may wait for an answer
 CLOSING = 20.0  # seconds
 
 logger = logging.getLogger("l2d.serve")
@@ -80,15 +77,12 @@ logger = logging.getLogger("l2d.serve")
 
 @dataclass(frozen=True)
 class ReportedOutcome:
-    """correct: from 0 to 1; or loss, in units of one error, without the price. price, latency (seconds): None if not given. expert:
-    whose answer it is about, of a plan's; None: the one that was given."""
-
     decision_id: str
-    correct: float | None
-    loss: float | None
+    correct: float | None  # from 0 to 1, or the
+    loss: float | None  # in units of one error, without the price
     price: float | None = None
-    latency: float | None = None
-    expert: str | None = None
+    latency: float | None = None  # seconds
+    expert: str | None = None  # whose answer it is about, of a plan's; None: the one that was given
 
     @property
     def error(self) -> float:
@@ -99,8 +93,7 @@ class ReportedOutcome:
 
 
 def open_database(address: Path | str) -> Database:
-    """Connect for one thread at a time. A new log gets its tables, an older one is brought up to date; another server that starts
-    meanwhile waits. Raises L2DError, also for a log that is newer than this version."""
+    """Connect for one thread at a time; a new log gets its tables, an older one is brought up to date. Raises L2DError."""
     database = connect(address)
     try:
         database.set_durable()
@@ -127,8 +120,6 @@ Draft = Callable[[frozenset[str]], Decision | None]  # a decision, given who may
 
 
 class Waiting(NamedTuple):
-    """An operation that waits for its commit."""
-
     operation: Operation
     done: Future[Any]
     writes: bool
@@ -136,16 +127,13 @@ class Waiting(NamedTuple):
 
 class OutcomeLog:
     """One thread writes. Operations that arrive while it commits share the next commit, so a slow disk costs latency, not
-    throughput. `close` ends the thread.
-
-    address: an SQLite file, or a PostgreSQL URL.
-    """
+    throughput. address: an SQLite file, or a PostgreSQL URL."""
 
     def __init__(self, address: Path | str) -> None:
         self.address, self._database = address, open_database(address)
         self.name = self._database.name
         self._problem: str | None = None  # why the last commit failed
-        self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()  # None: the log is closed
         self._writer = threading.Thread(target=self._write_all, name="outcome log", daemon=True)
         self._writer.start()
 
@@ -199,7 +187,7 @@ class OutcomeLog:
         """Return the number of the swap. Other servers with this log follow it."""
 
         def add(database: Database) -> int:
-            database.execute(SWAP, (run, time.time()))
+            database.execute("INSERT INTO swaps (run, time) VALUES (?, ?)", (run, time.time()))
             return int(database.execute(LAST_SWAP).fetchone()[0])
 
         return self._do(add)
@@ -214,7 +202,7 @@ class OutcomeLog:
 
     def close(self) -> None:
         """Write what waits, then end. A second call does nothing."""
-        self._waiting.put(CLOSED)
+        self._waiting.put(None)
         self._writer.join(CLOSING)
         if not self._writer.is_alive():  # else it waits for a database that hangs
             self._database.close()
@@ -228,18 +216,17 @@ class OutcomeLog:
         return done
 
     def _write_all(self) -> None:
-        while (first := self._waiting.get()) is not CLOSED:
+        while (first := self._waiting.get()) is not None:
             batch = [first]
             while len(batch) < MOST and not self._waiting.empty():
-                if (another := self._waiting.get()) is CLOSED:
-                    self._waiting.put(CLOSED)
+                if (another := self._waiting.get()) is None:
+                    self._waiting.put(None)
                     break
                 batch.append(another)
             self._commit(batch)
 
-    def _commit(self, batch: Sequence["Waiting"]) -> None:
-        """Commit all operations but the refused ones, which wrote nothing, and those for which nobody waits any more. Nobody hears
-        of success before the commit."""
+    def _commit(self, batch: Sequence[Waiting]) -> None:
+        """Refused operations wrote nothing; those for which nobody waits are left out. Success is told after the commit."""
         batch = [one for one in batch if one.done.set_running_or_notify_cancel()]
         results: list[tuple[Future[Any], Any]] = []
         try:
@@ -273,8 +260,7 @@ class OutcomeLog:
 
 
 def write_nothing(database: Database) -> None:
-    """A row that is there for a moment: a full disk lets an empty transaction pass."""
-    database.check_room()
+    database.check_room()  # then a row for a moment: a full disk lets an empty transaction pass
     database.execute(RUN, ("", ""))
     database.execute("DELETE FROM runs WHERE name = ?", ("",))
 
@@ -312,10 +298,8 @@ def ask_within(database: Database, expert: str, limits: Limits) -> bool:
 
 def decided_since(database: Database, seconds: float) -> int:
     """Rows are numbered, so none is counted."""
-    first = database.execute(FIRST, (id_at(time.time() - seconds),)).fetchone()
-    return (
-        0 if first is None else int(database.execute("SELECT max(number) FROM decisions").fetchone()[0]) - first[0] + 1
-    )
+    found = database.execute(SINCE, (id_at(time.time() - seconds),)).fetchone()
+    return 0 if found is None else int(found[0])
 
 
 def add_call(
@@ -343,10 +327,9 @@ def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> lis
         elif tuple(before) != outcome.values():
             raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
     now = time.time()
-    database.execute_many(OUTCOME, [(id, *one.values(), now) for (id, expert), one in new.items() if expert is None])
-    for (id, expert), one in new.items():
-        if expert is not None:
-            database.execute(GRADE, (one.correct, one.loss, id, expert))
+    first = [(id, *one.values(), now) for (id, expert), one in new.items() if expert is None]
+    database.execute_many("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", first)
+    database.execute_many(GRADE, [(one.correct, one.loss, *key) for key, one in new.items() if key[1] is not None])
     return [*new.values()]
 
 
@@ -356,9 +339,8 @@ def known_outcome(database: Database, outcome: ReportedOutcome) -> tuple[str | N
     if expert is not None:
         found = database.execute(GRADED, (id, expert)).fetchone()
         if found is None:
-            raise OutcomeRefused(
-                404, f"decision_id={id[:64]}, expert={expert[:64]}: no such call; nothing was recorded"
-            )
+            problem = f"decision_id={id[:64]}, expert={expert[:64]}: no such call; nothing was recorded"
+            raise OutcomeRefused(404, problem)
         if found[2] != expert:
             return expert, None if found[:2] == (None, None) else (*found[:2], None, None)
     return None, database.execute(KNOWN, (id,)).fetchone()

@@ -23,29 +23,24 @@ DOLLARS = "dollars"  # beside an export's columns: whether it calls its prices s
 
 @dataclass(frozen=True)
 class LoggedRows:
-    """n decisions with an outcome, whose expert a policy chose. file: for messages. errors: 1 − correct, or the loss. prices,
-    latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
-    is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
-    made of a text. about: None if the file, an export, does not say. scales: what the runs that decided multiplied prices by,
-    NaN where that is not known. dollars: whether the file calls its prices so. left_out: how many other rows the file has, by the
-    reason. calls: see LongForm; None for an export."""
+    """n decisions with an outcome, whose expert a policy chose. Numbers are NaN where they are not known."""
 
-    file: str
+    file: str  # for messages
     ids: np.ndarray
     experts: np.ndarray
-    errors: np.ndarray
+    errors: np.ndarray  # 1 − correct, or the loss
     prices: np.ndarray
     latencies: np.ndarray
     propensities: np.ndarray
-    texts: np.ndarray | None
-    features: np.ndarray | None
-    columns: tuple[str, ...]
-    embedded: bool
-    about: RunInputs | None
-    scales: np.ndarray
-    dollars: bool = False
-    calls: np.ndarray | None = None
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    texts: np.ndarray | None  # what the router read, or
+    features: np.ndarray | None  # the numbers that it saw [n, F]; the other is None
+    columns: tuple[str, ...]  # the names of the features, without their prefixes
+    embedded: bool  # whether the features at the end are what an encoder made of a text
+    about: RunInputs | None  # None: an export does not say
+    scales: np.ndarray  # what the runs that decided multiplied prices by
+    dollars: bool = False  # whether the file calls its prices so
+    calls: np.ndarray | None = None  # see LongForm; None for an export
+    left_out: Mapping[str, int] = field(default_factory=dict)  # how many other rows the file has, by the reason
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,10 +76,8 @@ def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
     file = without_password(str(address))
     if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
         found = read_long_form(address, run)
-        rows, left_out = rows_of(file, found.columns, found.about), {NO_CHANCE: found.left_out}
-        calls = np.empty(len(rows), dtype=object)
-        calls[:] = found.calls
-        rows = replace(rows, calls=calls)
+        calls = np.fromiter(found.calls, dtype=object, count=len(found.calls))
+        rows, left_out = replace(rows_of(file, found.columns, found.about), calls=calls), {NO_CHANCE: found.left_out}
     elif run is not None:
         raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
     else:
@@ -107,11 +100,8 @@ def gaps_of(rows: LoggedRows) -> dict[str, np.ndarray]:
         unseen = np.isnan(rows.features).any(axis=1)
     else:
         raise L2DError(f"{rows.file}: the log kept no inputs (--keep none); serve with --keep features or text")
-    return {
-        "without an outcome": np.isnan(rows.errors),
-        NO_CHANCE: np.isnan(rows.propensities),
-        "without inputs": unseen,
-    }
+    missing = {"without an outcome": np.isnan(rows.errors), NO_CHANCE: np.isnan(rows.propensities)}
+    return missing | {"without inputs": unseen}
 
 
 def left_out_note(left_out: Mapping[str, int]) -> str:
@@ -129,13 +119,12 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     names = read_header(file).names if file.is_file() else []
     sheet = read_sheet(file, [name for name in ("id", TEXT, "expert") if name in names])
     outcome = "loss" if "loss" in sheet.names else "correct"
-    wanted = ("expert", "propensity", outcome)
-    if absent := [name for name in wanted if name not in sheet.names]:
-        raise L2DError(f"{file}: no column {listed(absent)}; there are {listed(sheet.names)}")
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
+    absent = [name for name in ("expert", "propensity", outcome) if name not in sheet.names]
     if TEXT not in sheet.names and not seen:
-        what = f"no column {TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)"
-        raise L2DError(f"{file}: {what}; there are {listed(sheet.names)}")
+        absent.append(f"{TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)")
+    if absent:
+        raise L2DError(f"{file}: no column {listed(absent)}; there are {listed(sheet.names)}")
     money = next(iter(money_of_answers(sheet)), "price")
     numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
@@ -155,8 +144,7 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
 
 
 def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str], inputs: Sequence[str]) -> Sheet:
-    """The rows that are the first with their id and expert, or the first of them with an outcome, completed from the others. Those
-    that come again must have the same inputs."""
+    """The first rows (with an outcome) of each id and expert, completed from the others, which must have the same inputs."""
     if "id" not in sheet.names:
         return sheet
     numbers: dict[tuple[str, str], int] = {}
@@ -171,15 +159,13 @@ def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str], inputs: Se
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:
     """columns: of the long form."""
-    n = len(columns["id"])
-    unknown = np.full(n, np.nan)
-    errors = np.asarray(columns["loss"], dtype=np.float64) if "loss" in columns else 1 - as_floats(columns["correct"])
+    unknown = np.full(len(columns["id"]), np.nan)
     seen = [name for name in columns if name.startswith((NUMBER, EMBEDDED))]
     return LoggedRows(
         file,
         ids=np.array(columns["id"], dtype=str),
         experts=np.array(columns["expert"], dtype=str),
-        errors=errors,
+        errors=as_floats(columns["loss"]) if "loss" in columns else 1 - as_floats(columns["correct"]),
         prices=as_floats(columns.get("price", unknown)),
         latencies=as_floats(columns.get("latency", unknown)),
         propensities=as_floats(columns.get("propensity", unknown)),

@@ -31,8 +31,7 @@ class ExpertsAux:
 def make_aux(
     aux: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int, largest_cost: float | None = None
 ) -> LabelAux | ExpertsAux | None:
-    """aux: none, label or experts. weight: of its loss, added to the method's. costs [n, p], labels [n]: of the training split.
-    largest_cost: before noise, if there is some."""
+    """aux: none, label or experts. costs [n, p], labels [n]: of the training split; largest_cost: before noise."""
     if aux == "none":
         return None
     if aux == "experts":

@@ -31,8 +31,7 @@ def comp_sum_loss(scores: Tensor, rewards: Tensor, rho: Tensor, tau: float = 1.0
 
 
 class CompSum(Method):
-    """Σ_k c̄_k Φ^τ (Mao, Mohri and Zhong 2023). TDEF: rewards complement, ρ = 1. MILD: rewards sum_others, ρ by the rule of
-    conf/method/mild.yaml."""
+    """Σ_k c̄_k Φ^τ (Mao, Mohri and Zhong 2023). TDEF: rewards complement, ρ = 1. MILD: sum_others, ρ by conf/method/mild.yaml."""
 
     rho: Tensor
     reward_scale: Tensor
@@ -58,9 +57,8 @@ class CompSum(Method):
 
     @property
     def tau_limit(self) -> float:
-        """From this τ on, the minimum of the loss may be at infinite scores, which show only the largest reward. As
-        d = f_k − f_j grows, the term of k falls by ~e^{−d/ρ_k} and that of j rises by ~e^{−(τ−1)d/ρ_j}. The minimum is finite
-        if the second fades more slowly, for every pair."""
+        """From this τ on, the loss may be least at infinite scores, which show only the largest reward. As d = f_k − f_j grows, the
+        term of k falls by ~e^{−d/ρ_k}, that of j rises by ~e^{−(τ−1)d/ρ_j}, which must fade more slowly for every pair."""
         return 1 + float(self.rho.min() / self.rho.max())
 
     @property

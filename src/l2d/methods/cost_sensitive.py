@@ -1,7 +1,5 @@
 """Cost-sensitive margin losses for costs c(x, k, k') (Section 4), and their surrogates (appendix "Derivation of Surrogate Losses").
-
-Costs are [..., p, p]: c(x, k, k') is the cost of choosing k' if k is right. The diagonal counts as 0, whatever it holds.
-"""
+Costs are [..., p, p]: c(x, k, k') is the cost of choosing k' if k is right. The diagonal counts as 0, whatever it holds."""
 
 from typing import Literal
 
@@ -59,6 +57,10 @@ def _own(pairs: Tensor) -> Tensor:
     return torch.eye(pairs.shape[-1], dtype=torch.bool, device=pairs.device)
 
 
+MARGIN_LOSSES = {"hinge": hinge, "rho_margin": unit_margin_loss}
+FORMS = {"max": max_form, "sum": sum_form, "log_sum": log_sum_form}
+
+
 class CostSensitive(Method):
     """The general algorithm of Section 4.2, B, on pairs (x, k) and their costs c(x, k, k').
 
@@ -97,18 +99,11 @@ class CostSensitive(Method):
         return rewards_of(self.reward_kind, costs, self.reward_scale)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
-        psi = self._psi(pair_margins(outputs, self.rho))
+        form, margins = FORMS[self.form], pair_margins(outputs, self.rho)
+        psi = comp_sum_psi(margins, self.tau) if self.psi == "comp_sum" else MARGIN_LOSSES[self.psi](margins)
         costs = costs.to(psi)
         if self.pairs == "rewards":
-            return (self.rewards(costs) * self._form(torch.ones_like(psi), psi)).sum(dim=-1)
+            return (self.rewards(costs) * form(torch.ones_like(psi), psi)).sum(dim=-1)
         right = cheapest(costs)[:, None]
         regret = (costs - costs.gather(1, right))[:, None, :]
-        return self._form(regret.expand_as(psi), psi).gather(1, right)[:, 0]
-
-    def _psi(self, margins: Tensor) -> Tensor:
-        if self.psi == "comp_sum":
-            return comp_sum_psi(margins, self.tau)
-        return hinge(margins) if self.psi == "hinge" else unit_margin_loss(margins)
-
-    def _form(self, costs: Tensor, psi: Tensor) -> Tensor:
-        return {"max": max_form, "sum": sum_form, "log_sum": log_sum_form}[self.form](costs, psi)
+        return form(regret.expand_as(psi), psi).gather(1, right)[:, 0]

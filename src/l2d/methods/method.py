@@ -13,12 +13,11 @@ from l2d.utils.errors import ParameterError
 
 @dataclass(frozen=True)
 class Evidence:
-    """The errors of experts on rows that they were not trained on, if there are such rows: errors [n, p], prices [p] (or [n, p] if
-    they differ between rows) and labels int [n], −1 where unknown."""
+    """The errors of experts on rows that they were not trained on, if there are such rows."""
 
-    errors: Tensor
-    prices: Tensor
-    labels: Tensor
+    errors: Tensor  # [n, p]
+    prices: Tensor  # [p], or [n, p] if they differ between rows
+    labels: Tensor  # int [n], −1 where unknown
 
 
 class Method(nn.Module):
@@ -100,8 +99,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def expected_costs(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
-        """E[c_k|x] for outputs [B, num_outputs] -> [B, p]; None if the outputs do not say it (a posterior gives costs only up to a
-        factor)."""
+        """E[c_k|x] for outputs [B, num_outputs] -> [B, p]; None if they do not say it (a posterior says it up to a factor)."""
         return None
 
     def expected_errors(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
@@ -109,8 +107,7 @@ class Method(nn.Module):
         return None
 
     def expected_prices(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002
-        """E[price_k|x] for outputs of any width -> [B, p]; None unless prices differ between rows and are estimated apart from the
-        errors."""
+        """E[price_k|x] for outputs of any width -> [B, p]; None unless prices of rows are estimated apart from the errors."""
         return None
 
     def mass(self, costs: Tensor) -> Tensor:

@@ -30,14 +30,12 @@ def first_confident(scores: Tensor, order: Tensor, threshold: float) -> Tensor:
 
 
 class OneVsAll(Method):
-    """σ(f_k) estimates 1 − E[c_k|x]/scale. The scale is the largest training cost, at least 1. With cost=error this is the chance
-    that expert k is right: the experts' part of the one-vs-all loss of Verma et al., without a classifier.
+    """σ(f_k) estimates 1 − E[c_k|x]/scale; the scale is the largest training cost, at least 1. With cost=error this is the chance
+    that expert k is right: the experts' part of the loss of Verma et al., without a classifier.
 
-    rule: argmax, or threshold and cascade (conf/method). order: experts numbered from 1; null: by mean training cost, the best
-    first. mean_costs [p]: those of a log, whose known costs alone would favour experts that were asked easy queries.
-    A real cascade pays for every expert it asks; here one decision is scored, as for all methods. With `sampling` the training
-    costs are the resampled ones, whose best expert may differ: give a cascade its `order` then.
-    """
+    rule: argmax, or threshold and cascade (conf/method). A real cascade pays for every expert it asks; here one decision is scored.
+    order: experts numbered from 1; null: by mean training cost, with `sampling` that of the resampled rows. mean_costs [p]: those
+    of a log, whose known costs alone would favour experts that were asked easy queries."""
 
     estimates_costs: ClassVar[bool] = True
     learns_from_logs: ClassVar[bool] = True

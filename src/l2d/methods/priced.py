@@ -1,5 +1,4 @@
-"""Methods that estimate each expert's error, through the label or directly, and add the price only to decide. So prices may change
-after training."""
+"""Methods that estimate each expert's error and add the price only to decide, so prices may change after training."""
 
 from typing import ClassVar
 
@@ -22,9 +21,8 @@ ROUNDING = 1e-6  # of prices in 32 bits
 
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
-    """E[values|label], pulled towards the mean of all rows as if there were `smoothing` more rows with that mean.
-    [n, p], int [n] -> [num_classes, p]. Rows whose label is unknown count towards the mean of all rows; NaN counts nowhere.
-    """
+    """E[values|label], pulled towards the mean of all rows, also those without a label, as if by `smoothing` rows; NaN counts
+    nowhere. [n, p], int [n] -> [num_classes, p]"""
     values = values.double()
     labelled = labels != UNKNOWN
     sums, counts = group_sums(labels[labelled], values[labelled], num_classes)
@@ -47,17 +45,15 @@ def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Priced(Method):
-    """A method that estimates errors and adds prices to them only to decide: least E[error_k|x] + β_k + factor·E[price_k|x].
-    β: one price per expert. If prices differ between rows, β is 0 and the network has p more outputs, E[price_k|x]; in training
-    it has not, and the costs are errors alone. factor: see `rescale`. rows_by_label: how many rows of the evidence have each
-    label; None for a method that does not use labels."""
+    """Decides by the least E[error_k|x] + β_k + factor·E[price_k|x]. β: one price per expert. If prices differ between rows, β is 0
+    and the network has p more outputs, E[price_k|x]; in training it has not, and the costs are errors alone."""
 
     takes_evidence: ClassVar[bool] = True
     learns_from_logs: ClassVar[bool] = True
     takes_prices_later: ClassVar[bool] = True
     prices: Tensor
     factor: Tensor
-    rows_by_label: Tensor | None = None
+    rows_by_label: Tensor | None = None  # of the evidence; None for a method that does not use labels
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
@@ -117,8 +113,7 @@ class Priced(Method):
 
 
 class Plugin(Priced):
-    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] from the evidence. smoothing: each
-    label's mean error is pulled towards the overall mean, as if by this many rows."""
+    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] from the evidence."""
 
     needs_labels = True
     error_given_label: Tensor
@@ -145,9 +140,8 @@ class Plugin(Priced):
 
 class CostRegression(Priced):
     """σ(f_k) estimates the chance that expert k is right, trained by its log loss. Errors that are not 0 or 1 become
-    1 − (error − least)/(most − least); least is 0 unless noise on the costs makes errors negative. by_label: f_k corrects
-    what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), with a_k(y) the mean over the label's rows. p(y|x) comes from further
-    outputs, which also learn the label, with weight `label_weight`."""
+    1 − (error − least)/(most − least). by_label: f_k corrects what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), with a_k(y)
+    the mean over the label's rows. p(y|x) comes from further outputs, which also learn the label, with weight `label_weight`."""
 
     most: Tensor
     least: Tensor

@@ -1,6 +1,6 @@
 """Simple routers: each estimates how right every expert will be, from the training rows at once. Prices may change later."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -24,9 +24,8 @@ class SimpleRouter(CostRegression):
     fitted: ClassVar[bool] = True
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
-        super().__init__(
-            costs=costs, num_classes=num_classes, decision=decision, by_label=False, label_weight=1.0, smoothing=1.0
-        )
+        unused: dict[str, Any] = {"by_label": False, "label_weight": 1.0, "smoothing": 1.0}
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision, **unused)
 
     def estimator(self) -> Estimator:
         raise NotImplementedError
@@ -37,8 +36,7 @@ class SimpleRouter(CostRegression):
     def fit_rows(
         self, inputs: Tensor, costs: Tensor, labels: Tensor, prices: Tensor, replies: Replies | None = None
     ) -> FitRows:
-        """costs: without prices that differ between rows, like those of every training split of a priced method. prices [p], or
-        [n, p] if they differ."""
+        """costs: without prices that differ between rows, like those of every training split. prices [p] or [n, p]."""
         mean = prices if prices.ndim == 1 else prices.nanmean(dim=0)
         unit = float(self.most - self.least)
         right = self.right(costs.double() - self.prices.double())

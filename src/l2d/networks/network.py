@@ -17,22 +17,16 @@ READERS = {"images": "resnet18_slim recipe=small", "rows": "mlp recipe=table", "
 
 
 class Network(nn.Module):
-    """A subclass takes what it needs as keyword arguments. The run adds `num_outputs` and `head`, which every network takes, and
-    `mean` and `std` of the training inputs if the subclass has parameters of these names. It has `features`, and its last layer is
-    `head` (make_head).
+    """A subclass takes keyword arguments, to which the run adds `num_outputs` and `head` and, if there are such parameters, `mean`
+    and `std` of the training inputs. It has `features`, and its last layer is `head` (make_head)."""
 
-    expects: the kind of its inputs: images uint8 [B, H, W, C], rows of numbers [B, F], or tokens int32 [B, L]; None: any.
-    price_model: if prices differ between queries, what estimates them. Its outputs [B, p] follow the network's own, but not in
-    training: losses do not depend on them.
-    reads_text: the network brings its own tokenizer, so a text reaches it as tokens.
-    """
-
-    expects: ClassVar[str | None] = None
-    reads_text: ClassVar[bool] = False
+    expects: ClassVar[str | None] = None  # images uint8 [B, H, W, C], rows [B, F], or tokens int32 [B, L]; None: any
+    reads_text: ClassVar[bool] = False  # brings its own tokenizer, so a text reaches it as tokens
     head: nn.Module
 
     def __init__(self) -> None:
         super().__init__()
+        # If prices differ between queries: its outputs [B, p] follow the network's own, but not in training.
         self.price_model: PriceModel | None = None
 
     def features(self, inputs: Tensor) -> Tensor:
@@ -73,7 +67,4 @@ class Network(nn.Module):
 
 
 def input_kind(inputs: Tensor) -> str:
-    """images, rows or tokens."""
-    if inputs.ndim == 4:
-        return "images"
-    return "tokens" if is_tokens(inputs) else "rows"
+    return "images" if inputs.ndim == 4 else "tokens" if is_tokens(inputs) else "rows"

@@ -28,7 +28,9 @@ class PriceModel(nn.Module):
         model = cls(len(mean) if inputs.ndim == 2 and inputs.is_floating_point() else 0, prices.shape[1])
         if len(model.mean):
             model.mean, model.std = torch.tensor(mean), torch.tensor(std)
-        model.weight = (fit_crossed(model.points(inputs), prices)[0] if weight is None else weight).float()
+        if weight is None:
+            weight = fit_crossed(standardised(inputs, model.mean, model.std), prices)[0]
+        model.weight = weight.float()
         return model
 
     def add_expert(self, price: float) -> None:
@@ -37,8 +39,5 @@ class PriceModel(nn.Module):
         column[-1] = price
         self.weight = torch.cat([self.weight, column], dim=1)
 
-    def points(self, inputs: Tensor) -> Tensor:
-        return standardised(inputs, self.mean, self.std)
-
     def forward(self, inputs: Tensor) -> Tensor:
-        return (self.points(inputs) @ self.weight).clamp(min=0)
+        return (standardised(inputs, self.mean, self.std) @ self.weight).clamp(min=0)

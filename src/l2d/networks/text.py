@@ -22,8 +22,7 @@ KEPT = "encoder"  # in a run's folder: the tokenizer and the config that the net
 
 class TextEncoder(Network):
     """Tokens [B, L], padded with PADDING, to outputs [B, num_outputs]: the mean of the encoder's last states over a text's
-    tokens, then a head. model: minilm, an encoder's name on the hub, or a folder. pretrained: start from its weights, else from
-    random ones."""
+    tokens, then a head. model: minilm, an encoder's name on the hub, or a folder. pretrained: start from its weights."""
 
     expects: ClassVar[str] = "tokens"
     reads_text: ClassVar[bool] = True

@@ -13,9 +13,8 @@ from l2d.utils.parameters import EvenWidth
 
 
 class ResNet18(Network):
-    """Raw uint8 images [B, H, W, C] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
-    width: channels of the first stage, doubled at each of the next three. stem: 3x3 keeps the resolution, 7x7 is ImageNet's.
-    mean, std: per channel, in units of the raw pixel values."""
+    """Raw uint8 images [B, H, W, C], which it normalises itself, to outputs [B, num_outputs]. width: channels of the first of four
+    stages, each doubled. stem: 3x3 keeps the resolution, 7x7 is ImageNet's. mean, std: per channel, of raw pixel values."""
 
     expects: ClassVar[str] = "images"
     mean: Tensor
@@ -45,14 +44,12 @@ class ResNet18(Network):
 
 
 def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:
-    # timm fixes the stem's width at 64 unless the stem is "deep"; then it is twice stem_width. Only the first convolution
-    # of that stem differs from the plain one, and it is replaced here.
+    # timm fixes the stem's width at 64 unless the stem is "deep", whose first convolution alone differs and is replaced here.
     deep = {"stem_type": "deep", "stem_width": width // 2, "num_classes": 0, "zero_init_last": zero_init}
     net = ResNet(BasicBlock, [2, 2, 2, 2], channels=(width, 2 * width, 4 * width, 8 * width), **deep)
+    side, stride = (3, 1) if stem == "3x3" else (7, 2)
+    net.conv1 = nn.Conv2d(in_channels, width, side, stride=stride, padding=side // 2, bias=False)
     if stem == "3x3":
-        net.conv1 = nn.Conv2d(in_channels, width, 3, stride=1, padding=1, bias=False)
         net.maxpool = nn.Identity()
-    else:
-        net.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does with the others
     return net

@@ -37,8 +37,8 @@ class Choice:
 
 def make_choices(router: TrainedRouter, outputs: Tensor, empty: Tensor) -> list[Choice]:
     """One choice for each row of the network's outputs. empty: bool [n], true for queries that the router could not read."""
-    found = own_choices(router, outputs)
-    return [unread_choice(router) if gone else choice for choice, gone in zip(found, empty.tolist(), strict=True)]
+    both = zip(own_choices(router, outputs), empty.tolist(), strict=True)
+    return [unread_choice(router) if gone else choice for choice, gone in both]
 
 
 def unread_choice(router: TrainedRouter) -> Choice:
@@ -58,24 +58,14 @@ def own_choices(router: TrainedRouter, outputs: Tensor) -> list[Choice]:
         expected = router.method.expected_costs(outputs)
         prices = _expected_prices(router, outputs)
         errors = _expected_errors(router, outputs, expected, prices)
-    return [
-        Choice(
-            router.experts[order[0]],
-            shares,
-            costs,
-            guard=_changed(router, before, order[0]),
-            ranking=tuple(router.experts[k] for k in order),
-            expected_prices=paid,
-            expected_errors=wrong,
-            price_weight=None if prices is None else router.prices.weight,
-        )
-        for order, before, shares, costs, paid, wrong in zip(
-            _orders(router, outputs, decisions),
-            own.tolist(),
-            *(_by_name(router, values, len(outputs)) for values in (posterior, expected, prices, errors)),
-            strict=True,
-        )
-    ]
+    estimates = [_by_name(router, values, len(outputs)) for values in (posterior, expected, prices, errors)]
+    weight, found = None if prices is None else router.prices.weight, list[Choice]()
+    action = "offsets" if router.description.guard.constant is None else "fallback"
+    for order, before, *named in zip(_orders(router, outputs, decisions), own.tolist(), *estimates, strict=True):
+        ranking, (shares, costs, paid, wrong) = tuple(router.experts[k] for k in order), named
+        changed = None if before == order[0] else f"{action}: without the guard, {router.experts[before]}"
+        found.append(Choice(ranking[0], shares, costs, None, changed, ranking, paid, wrong, weight))
+    return found
 
 
 def _expected_prices(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
@@ -107,13 +97,6 @@ def _orders(router: TrainedRouter, outputs: Tensor, decisions: Tensor) -> list[l
         first = preferred.scatter(1, decisions[:, None], torch.inf)
         found: list[list[int]] = first.argsort(dim=1, descending=True, stable=True).tolist()
     return found
-
-
-def _changed(router: TrainedRouter, before: int, chosen: int) -> str | None:
-    if before == chosen:
-        return None
-    action = "offsets" if router.description.guard.constant is None else "fallback"
-    return f"{action}: without the guard, {router.experts[before]}"
 
 
 def _by_name(router: TrainedRouter, values: Tensor | None, n: int) -> Sequence[dict[str, float] | None]:

@@ -53,9 +53,7 @@ def export_router(router: TrainedRouter, file: Path) -> None:
         if not torch.equal(found[0], chosen) or not torch.allclose(found[1], outputs, rtol=1e-3, atol=1e-4):
             near = any(isinstance(part, Neighbours) for part in program.modules())
             why = ", since of rows that are equally near it counts others" if near else ""
-            other = (
-                f"; use FILE.pt2{', or method=linear or clusters' if near else ''}" if file.suffix == ".onnx" else ""
-            )
+            other = "; use FILE.pt2, or method=linear or clusters"
             raise L2DError(f"{file}: not written; the program does not choose as the router does{why}{other}")
         draft.replace(file)
 

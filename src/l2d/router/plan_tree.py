@@ -50,14 +50,11 @@ def tree_lines(paths: Mapping[Path, tuple[int, float]]) -> list[str]:
 
     def below(parent: Path) -> list[str]:
         found = []
-        children = [path for path in counts if path[:-1] == parent and len(path) == len(parent) + 1]
+        children = [path for path in counts if path[:-1] == parent and counts[path] >= LEAST * n]
         for path in sorted(children, key=lambda one: -counts[one]):
-            if counts[path] >= LEAST * n:
-                right = f", {paths[path][1]:.0%} right" if path in paths else ""
-                found += [
-                    f"{'    ' * len(parent)}{path[-1]}  ({counts[path] / n:.0%} of the rows{right})",
-                    *below(path),
-                ]
+            right = f", {paths[path][1]:.0%} right" if path in paths else ""
+            line = f"{'    ' * len(parent)}{path[-1]}  ({counts[path] / n:.0%} of the rows{right})"
+            found += [line, *below(path)]
         return found
 
     return below(())

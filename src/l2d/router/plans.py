@@ -32,14 +32,12 @@ FACTORS = tuple(2 ** (step / 2) for step in range(13))  # on prices, to plan wit
 
 @dataclass(frozen=True)
 class Said:
-    """An expert's answer. failed: it gave none, so it cannot be accepted. price: what the call cost, None: the expected price."""
-
     expert: int
     answer: str | None = None
     confidence: float | None = None
     length: int | None = None
-    failed: bool = False
-    price: float | None = None
+    failed: bool = False  # it gave no answer, so it cannot be accepted
+    price: float | None = None  # of the call; None: the expected one
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +50,7 @@ class Step:
             step = step.answered(call(step.ask))
         print(step.accept)
 
-    chance: that the best answer so far is right, None before any. cap: on the prices of all calls, in the unit of the prices in
-    training.
-    """
+    chance: that the best answer so far is right, None before any. cap: on the prices of all calls, as in training."""
 
     router: TrainedRouter
     outputs: Tensor  # [1, num_outputs]
@@ -92,14 +88,11 @@ class Step:
     ) -> "Step":
         """The expert that was to be asked has answered. length: in characters, of its whole output (default: of the answer).
         price: of this call (default: the expected one)."""
-        return self._with(Said(self._next, answer, confidence, length, price=price))
+        return replace(self, said=(*self.said, Said(self._next, answer, confidence, length, price=price)))
 
     def failed(self, *, price: float = 0.0) -> "Step":
         """The expert that was to be asked gave no answer; the plan goes on without it. price: of this call."""
-        return self._with(Said(self._next, failed=True, price=price))
-
-    def _with(self, said: Said) -> "Step":
-        return replace(self, said=(*self.said, said))
+        return replace(self, said=(*self.said, Said(self._next, failed=True, price=price)))
 
     @property
     def _next(self) -> int:
@@ -145,13 +138,11 @@ def agreement_of(router: TrainedRouter) -> Agreement:
 
 def replies_of(said: Sequence[Said], p: int, agreement: Agreement) -> Replies:
     """Of one query. Experts that were not asked have no answer."""
-    by_expert = {one.expert: one.answer for one in said}
-    signals = torch.full((1, p, 2), torch.nan)
+    by_expert, signals = {one.expert: one.answer for one in said}, torch.full((1, p, 2), torch.nan)
     for one in said:
-        if one.answer is not None or one.length is not None:
-            signals[0, one.expert, 0] = float(one.length if one.length is not None else len(one.answer or ""))
-        if one.confidence is not None:
-            signals[0, one.expert, 1] = one.confidence
+        length = len(one.answer) if one.length is None and one.answer is not None else one.length
+        known = [torch.nan if value is None else float(value) for value in (length, one.confidence)]
+        signals[0, one.expert] = torch.tensor(known)
     signals[:, :, 0] = signals[:, :, 0].log1p()
     return Replies(torch.from_numpy(agreement.kinds([[by_expert.get(k) for k in range(p)]])), signals)
 
@@ -168,9 +159,8 @@ def expected_prices(router: TrainedRouter, outputs: Tensor) -> list[float]:
     """Of a call to each expert, in the unit of the prices in training."""
     listed = router.prices.listed
     found = router.method.expected_prices(outputs) if listed is None else torch.tensor([listed])
-    return (
-        [0.0] * len(router.experts) if found is None else [router.prices.amount(price) for price in found[0].tolist()]
-    )
+    prices = [0.0] * len(router.experts) if found is None else found[0].tolist()
+    return [router.prices.amount(price) for price in prices]
 
 
 def unit_of(router: TrainedRouter) -> float:
@@ -181,8 +171,7 @@ def unit_of(router: TrainedRouter) -> float:
 
 def repriced_plan(router: R, given: PriceList | None, budget: float | None, confidence: float | None) -> R:
     """See Router.at. Plans are made anew at these prices, and the one of least cost on the training rows is followed, judged by
-    estimates that did not see the row; within a budget, the one of least cost among those, made at multiples of the prices, whose
-    mean spend is within it."""
+    estimates that did not see the row; within a budget, of those at multiples of the prices whose mean spend is within it."""
     network, experts = copy.deepcopy(router.network), router.experts
     planner = planner_of(network)
     assert planner is not None
@@ -193,11 +182,8 @@ def repriced_plan(router: R, given: PriceList | None, budget: float | None, conf
         paid = (torch.tensor(listed) / unit).expand_as(planner.right).contiguous()
     level = None if budget is None else router.prices.in_errors(budget) / unit
     with one_thread_if_small(paid.numel()):
-        tried = [
-            one
-            for factor in (FACTORS if level is not None else FACTORS[:1])
-            for one in candidates(planner, paid, factor)
-        ]
+        factors = FACTORS[:1] if level is None else FACTORS
+        tried = [one for factor in factors for one in candidates(planner, paid, factor)]
         within = [one for one in tried if level is None or one.most(confidence) <= level]
         if not within:
             cheapest = router.prices.short(float(router.prices.amount(paid.mean(dim=0).min() * unit)))
@@ -214,19 +200,17 @@ def repriced_plan(router: R, given: PriceList | None, budget: float | None, conf
     if given is not None and listed is not None:
         method.reprice(torch.tensor(listed))
     described = replace(router.description, prices=listed, guard=guard, plan=name)
-    return replace(
-        router, network=network, method=method, description=described, validation=None, operating_point=point
-    )
+    parts: dict[str, Any] = {"network": network, "method": method, "description": described}
+    return replace(router, **parts, validation=None, operating_point=point)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An expert or a plan, by its place among both, made at prices times the factor. costs, spent [n]: of the training rows, at the
-    prices themselves, in the planner's unit, by estimates that did not see the row."""
+    """An expert or a plan, judged on the training rows by estimates that did not see the row."""
 
-    place: int
-    factor: float
-    costs: Tensor
+    place: int  # among the experts, then the plans
+    factor: float  # on the prices, to make the plan
+    costs: Tensor  # [n], at the prices themselves, in the planner's unit
     spent: Tensor
 
     @property
@@ -275,21 +259,18 @@ def score_plan(
     assert planner is not None
     n, p = errors.shape
     paid = torch.zeros(p, dtype=torch.float64) if prices is None else prices.double()
-    followed = planner.followed(name, outputs[:, :p].float(), replies)
+    alone, followed = errors.double() + paid, planner.followed(name, outputs[:, :p].float(), replies)
     cost, spent = followed.costs(errors.double(), paid)
-    costs = torch.cat([errors.double() + paid, cost[:, None]], dim=1)
-    each = torch.cat([paid.expand(n, p), spent[:, None]], dim=1)
+    costs, each = torch.cat([alone, cost[:, None]], dim=1), torch.cat([paid.expand(n, p), spent[:, None]], dim=1)
     names = (*router.experts, name)
     score = score_decisions(torch.full((n,), p), costs, names, each, unit=router.prices, allowed=range(p))
-    oracle = (errors.double() + paid).min(dim=1).values
-    shares, singles = shares_of(followed.answer, router.experts), dict(list(score.single_losses.items())[:p])
     return replace(
         score,
-        shares=shares,
-        oracle_loss=around(oracle)[0],
-        single_losses=singles,
+        shares=shares_of(followed.answer, router.experts),
+        oracle_loss=around(alone.min(dim=1).values)[0],
+        single_losses={expert: score.single_losses[expert] for expert in router.experts},
         within_budget=None,
-        oracle_shares=shares_of((errors.double() + paid).argmin(dim=1), router.experts),
+        oracle_shares=shares_of(alone.argmin(dim=1), router.experts),
     )
 
 

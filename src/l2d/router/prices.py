@@ -71,8 +71,7 @@ def rows_of(router: TrainedRouter, asked: str) -> HeldOut:
 def promised(router: R, given: PriceList | None, max_error: float, confidence: float | None, budget: float | None) -> R:
     """The cheapest router whose error is at most max_error."""
     if budget is not None or router.raw or planner_of(router.network) is not None:
-        clash = "a budget" if budget is not None else "raw" if router.raw else "method=plan"
-        raise ParameterError("max_error", f"cannot be combined with {clash}", max_error)
+        raise ParameterError("max_error", "cannot be combined with a budget, raw or method=plan", max_error)
     listed = router.prices.listed if given is None else tuple(router.prices.listed_from(given, router.experts))
     listed = None if listed is None else in_float32(listed)
     method_at(router.method, listed, 1.0, "max_error")
@@ -91,10 +90,9 @@ def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float
         problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
         raise ParameterError("budget", problem)
     if point.max_error is not None:
-        raise ParameterError(
-            "max_error", f"this router keeps an error of {point.max_error:g}; give max_error or a budget too"
-        )
-    if given is not None and point.unit.has_latency:
+        problem = f"this router keeps an error of {point.max_error:g}; give max_error or a budget too"
+        raise ParameterError("max_error", problem)
+    if given is not None and point.unit.latency_price:
         raise ParameterError("prices", "the budget contains latency, these prices do not; give a budget too")
     return point.budget, point.confidence if confidence is None else confidence
 

@@ -25,20 +25,13 @@ def readable(queries: Any, text: str | None) -> tuple[Any, Tensor]:
     queries = plain_queries(queries)
     if text is None or isinstance(queries, np.ndarray):
         return queries, torch.zeros(len(queries), dtype=torch.bool)
-    texts = [query.get(text, BLANK) if isinstance(query, Mapping) else query for query in queries]
-    empty = [is_empty(one) for one in texts]
-    filled = [
-        query if not gone else {**query, text: BLANK} if isinstance(query, Mapping) else BLANK
-        for query, gone in zip(queries, empty, strict=True)
-    ]
-    return filled, torch.tensor(empty, dtype=torch.bool)
-
-
-def is_empty(text: object) -> bool:
-    """Blanks, or what a DataFrame has in an empty cell."""
-    if isinstance(text, str):
-        return not text.strip()
-    return text is None or (isinstance(text, float) and np.isnan(text))
+    empty, filled = torch.zeros(len(queries), dtype=torch.bool), list(queries)
+    for place, query in enumerate(queries):
+        said = query.get(text, BLANK) if isinstance(query, Mapping) else query
+        gone = said is None or (isinstance(said, float) and np.isnan(said))  # an empty cell of a DataFrame
+        if gone or (isinstance(said, str) and not said.strip()):
+            empty[place], filled[place] = True, {**query, text: BLANK} if isinstance(query, Mapping) else BLANK
+    return filled, empty
 
 
 def plain_queries(queries: Any) -> Any:
@@ -55,8 +48,7 @@ def plain_queries(queries: Any) -> Any:
 
 
 def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor:
-    """queries: texts; rows, as mappings by column, a DataFrame, or numbers in the columns' order; or images, as paths or as uint8
-    arrays. An empty text is refused."""
+    """queries: as for Router.route, or a DataFrame. An empty text is refused."""
     queries = plain_queries(queries)
     if isinstance(queries, np.ndarray):
         if about.seen.text is not None:
@@ -71,7 +63,11 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
     if kinds == {"mapping"} and (seen.features or seen.text is not None):
         return row_inputs(queries, seen, embed)
     if kinds == {"numbers"} and about.kind == "row" and seen.text is None:
-        return array_inputs(_rectangle(queries), about.shape, seen.columns)
+        try:
+            rows = np.asarray(queries)
+        except ValueError:
+            raise L2DError("queries: rows of different lengths") from None
+        return array_inputs(rows, about.shape, seen.columns)
     raise L2DError(f"queries: {', '.join(sorted(kinds))}; this router sees {about.sees}")
 
 
@@ -91,10 +87,9 @@ def rows_of_sheet(sheet: Sheet, about: RouterDescription, embed: Embed) -> tuple
     columns = [*seen.features, *(column for column in (seen.text, seen.image) if column is not None)]
     if not columns:
         raise L2DError(f"{path}: this router sees {about.sees}, which a table cannot hold")
-    for column in columns:
-        if column not in sheet.columns:
-            there = listed(sheet.names)
-            raise L2DError(f"{path}: no column {column}; this router sees {about.sees}; there are {there}")
+    if absent := [column for column in columns if column not in sheet.columns]:
+        there = f"this router sees {about.sees}; there are {listed(sheet.names)}"
+        raise L2DError(f"{path}: no column {listed(absent)}; {there}")
     empty = np.zeros(len(sheet), dtype=bool)
     if seen.text is not None and str((cells := sheet.columns[seen.text]).type) in TEXT:
         import pyarrow as pa
@@ -103,13 +98,6 @@ def rows_of_sheet(sheet: Sheet, about: RouterDescription, embed: Embed) -> tuple
         empty = missing(cells)
         sheet.columns[seen.text] = pc.if_else(pa.array(empty), BLANK, cells)
     return sheet_inputs(sheet, seen, about.shape, embed), torch.from_numpy(empty)
-
-
-def _rectangle(rows: Sequence[Any]) -> np.ndarray:
-    try:
-        return np.asarray(rows)
-    except ValueError:
-        raise L2DError("queries: rows of different lengths") from None
 
 
 def _kind(query: object) -> str:

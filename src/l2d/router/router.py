@@ -49,11 +49,8 @@ class Router(TrainedRouter):
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
-        """From a run's folder alone: neither the data nor the experts are needed.
-
-        raw: decide without the guard. trust: your own modules whose classes the run uses. Only classes of these and of l2d
-        are built, so a folder from somebody else cannot run code.
-        """
+        """From a run's folder alone: neither the data nor the experts are needed. raw: decide without the guard. trust: your own
+        modules whose classes the run uses. Only classes of these and of l2d are built, so a folder cannot run other code."""
         folder = Path(run).expanduser()
         router = router_of(rebuild_run(folder, trust), device)
         validation, point = read_saved(folder)
@@ -117,12 +114,8 @@ class Router(TrainedRouter):
         return router if only_raw else repriced(router, prices, budget, confidence, max_error)
 
     def begin(self, query: Any, *, cap: float | None = None) -> Step:
-        """The first step of one query, for a loop of your own: whom to ask and, after each answer, whether to ask another.
-
-        Args:
-            query: As one of those for `route`.
-            cap: On the prices of all calls for this query, in the unit of the prices in training.
-        """
+        """The first step of one query, for a loop of your own: whom to ask and, after each answer, whether to ask another. cap: on
+        the prices of all calls for this query, in the unit of the prices in training."""
         return begin(self, outputs_of(self, inputs_of(self, [query])), cap)
 
     def within(self, budget: float, confidence: float | None = None) -> "Router":
@@ -211,14 +204,7 @@ class Router(TrainedRouter):
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
     ) -> Comparison:
-        """Compare the cost of this router's choices with that of another's, on the same queries.
-
-        Args:
-            other: A router over the same experts.
-            queries: As for `route`.
-            costs: As for `score`, as are `errors` and `prices`.
-            errors: [n, p].
-            prices: [p] or [n, p]. Default: this router's own, if it has one per expert.
+        """Compare the cost of this router's choices with that of another's over the same experts. The rest is as for `score`.
 
         Returns:
             The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
@@ -231,11 +217,9 @@ class Router(TrainedRouter):
         return compare_decisions(decisions, other.decide(queries), found, self.prices)
 
     def export(self, file: str | Path) -> None:
-        """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]).
-
-        The program takes inputs as the network does (numbers float32 [n, F], images uint8 [n, H, W, C]) and gives the number of the
-        chosen expert, counted from 0, and the network's outputs. It is checked to choose as the router does.
-        """
+        """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]). It
+        takes inputs as the network does (float32 [n, F], images uint8 [n, H, W, C]) and gives the number of the chosen expert,
+        counted from 0, and the network's outputs. It is checked to choose as the router does."""
         export_router(self, Path(file).expanduser())
 
     def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Picture":

@@ -19,8 +19,7 @@ from l2d.utils.version import own_version
 
 
 def save_router(router: TrainedRouter, folder: Path) -> None:
-    """Writes config.yaml, the weights, the network's own files and, last, router.json. An earlier router is replaced only when all
-    of them are complete; other files in the folder stay."""
+    """Write all files, router.json last. An earlier router is replaced when they are complete; other files in the folder stay."""
     empty = folder.is_dir() and not any(folder.iterdir())
     if folder.exists() and not empty and not is_saved(folder):
         raise ParameterError("folder", "exists and is not a saved router; choose another folder", folder)
@@ -35,7 +34,6 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
 
 
 def is_saved(folder: Path) -> bool:
-    """True if this folder is one that `save_router` wrote."""
     try:
         found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -47,10 +45,9 @@ def write_router(router: TrainedRouter, folder: Path) -> None:
     RunFolder(folder).write_config(router.config)
     held_out = {} if router.held_out is None else router.held_out.tensors()
     inputs = {} if router.training_inputs is None else vars(router.training_inputs)
-    parts = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
-    parts[TRAINING_INPUTS] = inputs
     learned = {} if router.encoder is None else router.encoder.state
-    parts[READING] = {name: torch.from_numpy(array) for name, array in learned.items()}
+    parts = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
+    parts |= {TRAINING_INPUTS: inputs, READING: {name: torch.from_numpy(array) for name, array in learned.items()}}
     weights = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
     write_weights(folder / FILE, weights, router.description)
     router.network.keep(folder)

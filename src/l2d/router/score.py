@@ -100,8 +100,8 @@ class RouterScore:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired. In words,
-    “this router” is the one whose method `compare` was called. error_price: as in RouterScore."""
+    """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired. “This
+    router” is the one whose `compare` was called."""
 
     n: int
     difference: float
@@ -132,9 +132,8 @@ def score_decisions(
     from_log: bool = False,
     allowed: Sequence[int] | None = None,
 ) -> RouterScore:
-    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. unit: of printed amounts.
-    from_log: costs are doubly robust. allowed: the experts that are within the router's budget alone; if none is, the best of all
-    is compared. None: it has no budget."""
+    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. from_log: costs are doubly
+    robust. allowed: the experts within the router's budget alone; if none is, the best of all is compared. None: no budget."""
     costs = costs.double()
     alone = costs.mean(dim=0)
     best = min(allowed or range(len(names)), key=alone.tolist().__getitem__)

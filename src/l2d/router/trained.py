@@ -30,22 +30,19 @@ NEEDS_GUARD = "a budget needs the guard, its fallback; leave out raw or the budg
 
 @dataclass(frozen=True, eq=False)
 class TrainedRouter:
-    """A router as training left it. Another one is made by `dataclasses.replace`; none is changed. description: experts, prices,
-    guard and the form of a query. held_out: rows to fit a guard or a budget to; None for methods that take no other prices.
-    validation: its score on held-out rows. operating_point: its expected spend within a budget, None without one. raw: decide
-    without the guard; not within a budget."""
+    """A router as training left it. Another one is made by `dataclasses.replace`; none is changed."""
 
     network: Network
     method: Method
-    description: RouterDescription
+    description: RouterDescription  # experts, prices, guard and the form of a query
     config: Mapping[str, Any]
     encoder: Encoder | None = None
-    held_out: HeldOut | None = None
+    held_out: HeldOut | None = None  # to fit a guard or a budget to; None for methods that take no other prices
     training_inputs: InputSummary | None = None
-    validation: RouterScore | None = None
-    operating_point: OperatingPoint | None = None
+    validation: RouterScore | None = None  # on held-out rows
+    operating_point: OperatingPoint | None = None  # within a budget
     device: str = "cpu"
-    raw: bool = False
+    raw: bool = False  # decide without the guard; not within a budget
 
     def __post_init__(self) -> None:
         if self.raw and has_budget(self):
@@ -84,7 +81,7 @@ def knows_prices(router: TrainedRouter) -> bool:
 def takes_prices(router: TrainedRouter) -> bool:
     """True if `Router.at` takes other prices alone. False if the router's own budget or promise cannot be kept at them."""
     point = router.operating_point
-    keeps = not has_budget(router) if point is None else point.max_error is None and not point.unit.has_latency
+    keeps = not has_budget(router) if point is None else point.max_error is None and not point.unit.latency_price
     return keeps and knows_prices(router)
 
 
@@ -118,8 +115,7 @@ def outputs_of(router: TrainedRouter, inputs: Tensor) -> Tensor:
 
 
 def decide_outputs(router: TrainedRouter, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The chosen experts, counted from 0, without and with the guard; of a plan, those that are asked first. outputs: on the
-    router's device."""
+    """The chosen experts, counted from 0, without and with the guard; of a plan, those that are asked first."""
     with torch.inference_mode():
         if (first := first_asks(router, outputs)) is not None:
             return first, first
@@ -128,7 +124,6 @@ def decide_outputs(router: TrainedRouter, outputs: Tensor) -> tuple[Tensor, Tens
 
 
 def decide_inputs(router: TrainedRouter, inputs: Tensor) -> Tensor:
-    """The chosen expert of each input, counted from 0, int64 [n]."""
     return decide_outputs(router, outputs_of(router, inputs).to(router.device))[1].cpu()
 
 

@@ -26,7 +26,6 @@ _known: dict[Any, dict[str, Score]] = {}
 
 
 def simple_scores(splits: Splits) -> dict[str, Score]:
-    """The scores on the test rows of the simple routers that these rows allow."""
     train, test = splits.train, splits.test
     if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
         return {}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from l2d.assembly.assemble import Splits
-from l2d.assembly.build import assemble_rows, expert_cache, load_rows, make_splits, without_epochs
+from l2d.assembly.build import assemble_rows, expert_cache, load_rows, without_epochs
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
 from l2d.assembly.make import find, make_dataset
 from l2d.config import Experiment
@@ -43,11 +43,9 @@ SIMPLE = ("nearest_neighbours", "category_table")
 
 @dataclass(frozen=True)
 class Fold:
-    """A finished fold. rows: which of all rows were held out. learned: the next fold's rows that its router learned from."""
-
-    rows: Tensor
+    rows: Tensor  # that were held out, numbered among all
     routed: RoutedRows
-    learned: LearnedRows | None
+    learned: LearnedRows | None  # the next fold's rows that its router learned from
     metrics: RunMetrics
 
 
@@ -113,14 +111,6 @@ def why_not(experiment: Experiment) -> str:
     return f"{units:,} different rows are too few, {LEAST} are needed" if units < LEAST else ""
 
 
-def splits_of_router(experiment: Experiment) -> Splits:
-    """The rows that a run's router learned from."""
-    experiment = with_fingerprints(experiment)
-    if not cross_validates(experiment):
-        return make_splits(experiment)
-    return fold_rows(experiment).source(()).splits(experiment)
-
-
 def fold_rows(experiment: Experiment) -> "FoldedRows":
     arrays, data = load_rows(experiment)
     return FoldedRows(experiment, pooled(arrays), data)
@@ -182,13 +172,12 @@ def score_fold(others: Tensor, following: Tensor, fitted: Fitted) -> Scored:
 def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> Scored:
     """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it. The guard that is
     deployed is fitted to all rows; the guarded decisions on a fold's rows are those of a guard that did not see them."""
-    rows = gathered(folds)
-    method, splits = fitted.method, with_plan_names(fitted, fitted.splits)
+    rows, found = gathered(folds), [fold.metrics for fold in folds]
+    method, splits, n = fitted.method, with_plan_names(fitted, fitted.splits), len(rows)
     splits = replace(splits, train_costs=rivals(fitted, rows.costs))
     best = metrics_.best_single(splits.train_costs)
     guard = guard_of(method, rows, best)
     guarded = guarded_by_the_others(method, folds, best)
-    n, found = len(rows), [fold.metrics for fold in folds]
     metrics = RunMetrics(
         **score.about_the_routing(method, splits, rows, whole.train_categories, mean_simple(found)),
         log=score.about_the_log(splits, rows, guarded, guard),
@@ -207,8 +196,7 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
 
 
 def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows, LearnedRows] | None:
-    """The expectations of the final router and of the folds' routers on the same rows: a budget must hold for the final router.
-    None if the method's prices cannot change."""
+    """What the final router, for which a budget must hold, and those of folds expect on the same rows; None: prices are fixed."""
     found = [fold.learned for fold in folds if fold.learned is not None]
     if not found:
         return None
@@ -219,12 +207,10 @@ def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows,
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:
     """The decisions of the folds' routers, in the order of all rows."""
-    order = torch.cat([fold.rows for fold in folds]).argsort()
-    parts = [fold.routed.arrays() for fold in folds]
-    whole = {name: torch.cat([part[name] for part in parts])[order] for name in parts[0] if name != "prices"}
-    prices = [part["prices"] for part in parts]
-    listed = prices[0].ndim == 1  # one list of prices for all rows
-    return RoutedRows(**whole, prices=prices[0] if listed else torch.cat(prices)[order])
+    order, parts = torch.cat([fold.rows for fold in folds]).argsort(), [fold.routed.arrays() for fold in folds]
+    by_row = [name for name in parts[0] if name != "prices" or parts[0]["prices"].ndim == 2]  # else one list for all
+    whole = {name: torch.cat([part[name] for part in parts])[order] for name in by_row}
+    return RoutedRows(**{"prices": parts[0]["prices"], **whole})
 
 
 def guarded_by_the_others(method: Method, folds: Sequence[Fold], best: int) -> Tensor:
@@ -237,15 +223,12 @@ def guarded_by_the_others(method: Method, folds: Sequence[Fold], best: int) -> T
 
 
 def mean_score(scores: Sequence[Score], rows: Sequence[int]) -> Score:
-    """rows: the number behind each score. Folds that keep equal texts together have different numbers. The squared standard error
-    of the mean is Σ (n_i·s_i)² / (Σ n_i)²."""
-
-    def mean(name: str) -> Any:
-        return np.average([getattr(one, name) for one in scores], axis=0, weights=rows).tolist()
-
+    """rows: the number behind each score. The squared standard error of the mean is Σ (n_i·s_i)² / (Σ n_i)²."""
+    parts = ("deferral_loss", "error_rate", "mean_price", "ratios")
+    means = {part: np.average([getattr(one, part) for one in scores], axis=0, weights=rows).tolist() for part in parts}
     sums = [n * one.standard_error for n, one in zip(rows, scores, strict=True) if one.standard_error is not None]
     error = math.hypot(*sums) / sum(rows) if len(sums) == len(scores) else None
-    return Score(mean("deferral_loss"), mean("error_rate"), mean("mean_price"), mean("ratios"), error)
+    return Score(**means, standard_error=error)
 
 
 def mean_simple(folds: Sequence[RunMetrics]) -> dict[str, Score]:

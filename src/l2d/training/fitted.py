@@ -19,13 +19,11 @@ from l2d.networks.network import Network
 
 @dataclass(frozen=True)
 class Fitted:
-    """checkpoint, kept_epoch: how the router's weights were chosen, and from which epoch."""
-
     trainer: pl.Trainer
     router: RouterModule
     data: DeferralData
-    checkpoint: str
-    kept_epoch: int
+    checkpoint: str  # how the weights were chosen, and
+    kept_epoch: int  # from which epoch
 
     @property
     def method(self) -> Method:
@@ -49,12 +47,11 @@ class Fitted:
 
 @dataclass(frozen=True)
 class LearnedRows:
-    """Expectations on rows that a router learned from: a budget compares there the routers of folds with the one deployed.
-    rows [m], counted from 0 among all rows; errors [m, p] that it expects there, and prices [m, p] if rows have their own."""
+    """Expectations on rows that a router learned from: a budget compares there the routers of folds with the one deployed."""
 
-    rows: Tensor
-    errors: Tensor
-    prices: Tensor | None
+    rows: Tensor  # [m], counted from 0 among all rows
+    errors: Tensor  # [m, p]
+    prices: Tensor | None  # [m, p] if rows have their own
 
     def take(self, rows: Tensor) -> "LearnedRows":
         """In the order of `rows`, all of which it must have."""

@@ -29,10 +29,8 @@ EXPLORE = 0.1  # the share of decisions that a server would explore
 
 @dataclass(frozen=True)
 class Judged:
-    """guard: fitted to the held-out rows. held_out: their tensors, to fit a guard at other prices."""
-
-    guard: Guard
-    held_out: dict[str, Tensor]
+    guard: Guard  # fitted to the held-out rows
+    held_out: dict[str, Tensor]  # to fit a guard at other prices
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """The decisions of a router on n rows, and the costs of each expert there. expected_errors, posterior: of methods that have
-    them. logged_…: the parts of `logged`, if a log knows only some costs; the costs are then doubly robust."""
+    """The decisions of a router on n rows, and the costs there: doubly robust ones, if a log (logged_…) knows only some."""
 
     scores: Tensor
     utilities: Tensor
@@ -79,12 +76,10 @@ class RoutedRows:
         return metrics_.score(self.decisions, self.costs, self.prices)
 
     def arrays(self) -> dict[str, Tensor]:
-        """For test.npz."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def score_router(fitted: Fitted) -> Scored:
-    """The only use of the test split."""
     method, data = fitted.method, fitted.data
     splits = with_plan_names(fitted, fitted.splits)
     outputs = fitted.outputs([data.predict_dataloader(), data.val_dataloader()])
@@ -106,7 +101,6 @@ def score_router(fitted: Fitted) -> Scored:
 
 
 def judge_validation(fitted: Fitted) -> Judged:
-    """Fit the guard to the validation rows. The test rows are not used."""
     [outputs] = fitted.outputs([fitted.data.val_dataloader()])
     return judge(fitted, routed(fitted, fitted.splits.validation, outputs))
 
@@ -121,7 +115,6 @@ def judge(fitted: Fitted, validation: RoutedRows) -> Judged:
 
 
 def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
-    """outputs: the network's, for the split's rows."""
     if not outputs.isfinite().all():
         raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
     rows = RoutedRows.of(fitted.method, split, outputs)
@@ -145,13 +138,11 @@ def with_plans(rows: RoutedRows, costs: Tensor, spent: Tensor) -> RoutedRows:
 def about_the_routing(
     method: Method, splits: Splits, rows: RoutedRows, categories: Sequence[str] | None, simple: Mapping[str, Score]
 ) -> dict[str, Any]:
-    """The metrics that follow from the routing of held-out rows. None: this run has no such metric. simple: of the simple routers
-    to compare with."""
-    costs, train_costs = rows.costs, splits.train_costs
-    from_log = rows.logged is not None
-    decided = (rows.decisions, train_costs, costs)
+    """The metrics that follow from the routing of held-out rows. simple: the scores of simple routers."""
+    costs, train_costs, from_log = rows.costs, splits.train_costs, rows.logged is not None
     singles = splits.train.costs.shape[1]  # simple routers choose among these, not among plans
-    routing = metrics_.routing_metrics(*decided, rows.prices, splits.panel.names, from_log=from_log, singles=singles)
+    given = (rows.decisions, train_costs, costs, rows.prices, splits.panel.names)
+    routing = metrics_.routing_metrics(*given, from_log=from_log, singles=singles)
     more = [0.0] * (costs.shape[1] - singles)
     simple = {name: replace(one, ratios=[*one.ratios, *more][: costs.shape[1]]) for name, one in simple.items()}
     if more:  # a plan for all rows is no collapse
@@ -215,8 +206,7 @@ def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dic
 
 
 def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
-    """The calibration of the posterior or, for methods that have none, of the estimated errors. None for a log, whose costs are
-    right only in the mean."""
+    """Of the posterior or, without one, of the estimated errors. None for a log, whose costs are right only in the mean."""
     if rows.logged is not None:
         return None
     if rows.posterior is not None:
@@ -228,8 +218,7 @@ def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None
 def held_out(
     method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, learned: Sequence[LearnedRows] | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
-    costs that choose the best single expert. learned: see `learned_by_both`."""
+    """The tensors of a HeldOut; empty if the method's prices cannot change. chosen_on: costs that choose the best single expert."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()
@@ -248,8 +237,9 @@ def held_out(
 
 def with_groups(kept: dict[str, Tensor], groups: Tensor | None) -> dict[str, Tensor]:
     """groups: int [n], equal for rows that belong together."""
-    apart = groups is None or len(groups.unique()) == len(groups)
-    return kept if not kept or apart else {**kept, "groups": groups.unique(return_inverse=True)[1]}  # type: ignore[union-attr]
+    if not kept or groups is None or len(groups.unique()) == len(groups):
+        return kept
+    return {**kept, "groups": groups.unique(return_inverse=True)[1]}
 
 
 def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:

@@ -1,5 +1,6 @@
 """The steps of a run: assemble, build, fit, score, write."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,7 +28,6 @@ from l2d.core.results import RunMetrics
 from l2d.data.batches import even_batch
 from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.lightning.learner import make_trainer, speed
-from l2d.lightning.progress import is_watched
 from l2d.lightning.timing import Timer
 from l2d.networks.estimators.planner import planner_of, unplanned
 from l2d.networks.network import Network
@@ -48,7 +48,7 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, and how its router is judged. By default both follow from the config."""
+    """Where a run's rows come from, and how its router is judged."""
 
     splits: Callable[[Experiment], Splits] = make_splits
     score: Callable[[Fitted], Scored] = score_router
@@ -127,7 +127,6 @@ def checkpoint_of(experiment: Experiment, folder: Path | None) -> EpochCheckpoin
 def with_kept_weights(
     experiment: Experiment, trainer: pl.Trainer, router: RouterModule, data: DeferralData, checkpoint: EpochCheckpoint
 ) -> Fitted:
-    """The router with the weights of the epoch that `checkpoint` chose."""
     if checkpoint.monitor:
         router.load_state_dict(checkpoint.best_weights)
     kept = checkpoint.best_epoch or trainer.current_epoch
@@ -135,7 +134,6 @@ def with_kept_weights(
 
 
 def tell(run: RunFolder, text: str) -> None:
-    """Print a line, unless the run is a fold of another."""
     if not run.is_fold:
         say(text)
 
@@ -196,6 +194,11 @@ def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralD
     if experiment.trainer.devices > 1 and is_out_of_memory(error):
         raise L2DError(f"{setting}: out of memory; try recipe.batch_size={max(1, data.batch_size // 2)}") from error
     return more_parts(error, setting, even_batch(len(data.splits.train), data.batch_size), data.parts)
+
+
+def is_watched() -> bool:
+    """True if somebody can watch a bar, which Lightning writes to stdout: on a terminal or in a notebook."""
+    return sys.stdout.isatty() or "ipykernel" in sys.modules
 
 
 def trainer_of(

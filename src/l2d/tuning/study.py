@@ -57,7 +57,7 @@ def search_space(shop: Workshop, overrides: Sequence[str], options: SearchSettin
 
     splits = make_splits(experiment)
     costs = splits.train.costs
-    built: Any = make_method(experiment, costs, splits.num_classes, splits.largest_cost)
+    built: Any = make_method(experiment, costs, splits.num_classes, largest_cost=splits.largest_cost)
     rule = {**rho, "values": None, "total": 1, "offset": 0} if isinstance(rho, Mapping) else 1 / costs.shape[1]
     return Space(rho, build_rho(rule, costs, built.rewards(costs)).tolist())
 

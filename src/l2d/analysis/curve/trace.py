@@ -188,7 +188,7 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "seeds": sorted(measured.errors),
         "cascade": None if group.cascade is None else str(group.cascade.folder),
         "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
-        **unit.facts,
+        **{name: getattr(unit, name) for name in ("error_price", "latency_price")},
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in singles],
         "strong": measured.models[strong],

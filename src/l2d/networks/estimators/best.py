@@ -35,20 +35,16 @@ NETWORK = "network"
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate: its mean loss on rows that it did not see, the standard error of the difference to the least, both None if it
-    was not tried, for `why`."""
-
     name: str
-    loss: float | None
-    more: float | None = None
-    error: float | None = None
-    why: str = ""
+    loss: float | None  # the mean on rows that it did not see; None if it was not tried
+    more: float | None = None  # than the least
+    error: float | None = None  # the standard error of the difference
+    why: str = ""  # it was not tried
 
 
 class Best(Estimator):
-    """The simplest candidate whose loss is within one standard error of the least. The loss is what the decisions cost at the
-    listed prices; of rows on which some experts were not asked, the squared error of the estimates. Candidates that begin after
-    `seconds`/FITS are left out."""
+    """The simplest candidate whose loss is within one standard error of the least: what the decisions cost at the listed prices or,
+    if some experts were not asked, the squared error of the estimates. Candidates that begin after `seconds`/FITS are left out."""
 
     chosen: Tensor
 
@@ -99,14 +95,16 @@ class Best(Estimator):
         return found, why
 
     def keep(self, folder: Path) -> None:
-        best, rows = self.names[int(self.chosen)], []
+        best, rows, others = self.names[int(self.chosen)], [], []
         for one in self.tried:
-            if one.loss is not None:
+            if one.loss is None:
+                others.append(f"not tried: {one.name}, {one.why}\n")
+            else:
                 difference = f"{one.more:+.4f} ± {one.error:.4f}"
                 rows.append([one.name, f"{one.loss:.4f}", difference, "chosen" if one.name == best else ""])
         head = ["candidate", "cost" if self.by_cost else "squared error", "more than the least", ""]
-        lines = [aligned(head, rows), *(f"not tried: {one.name}, {one.why}" for one in self.tried if one.loss is None)]
-        write_text(folder / CANDIDATES, "\n".join(line.rstrip() for text in lines for line in text.splitlines()) + "\n")
+        lines = [f"{line.rstrip()}\n" for line in aligned(head, rows).splitlines()]
+        write_text(folder / CANDIDATES, "".join(lines + others))
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
         member = self.members[int(self.chosen)]
@@ -136,7 +134,5 @@ def tried(losses: Mapping[str, Tensor], why: Mapping[str, str]) -> list[Tried]:
         more = one - least
         error = float(more.std()) / len(more) ** 0.5 if len(more) > 1 else 0.0
         found.append(Tried(name, float(one.mean()), float(more.mean()), error))
-    return [
-        *sorted(found, key=lambda one: one.loss or 0.0),
-        *(Tried(name, None, why=text) for name, text in why.items()),
-    ]
+    found.sort(key=lambda one: one.loss or 0.0)
+    return found + [Tried(name, None, why=text) for name, text in why.items()]

@@ -18,16 +18,12 @@ from l2d.utils.seeding import derive_seed
 
 @dataclass(frozen=True)
 class FitRows:
-    """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1, NaN where it was not asked. labels int [n], −1 where
-    unknown. prices [p]: mean prices in units of `right`; None: all 0. paid: the prices [p], or those of each row [n, p]. replies:
-    what the experts answered, if that is known."""
-
-    inputs: Tensor
-    right: Tensor
-    labels: Tensor
-    prices: Tensor | None = None
-    paid: Tensor | None = None
-    replies: Replies | None = None
+    inputs: Tensor  # [n, F]
+    right: Tensor  # [n, p]: how right each expert was, 0 to 1, NaN where it was not asked
+    labels: Tensor  # int [n], −1 where unknown
+    prices: Tensor | None = None  # [p]: means in units of `right`; None: all 0
+    paid: Tensor | None = None  # the prices [p], or those of each row [n, p]
+    replies: Replies | None = None  # what the experts answered, if that is known
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -44,8 +40,7 @@ def shuffled(n: int, what: str) -> Tensor:
 
 
 class Estimator(nn.Module):
-    """Rows [B, F] to how right each expert will be [B, p]. `fit` computes the buffers; what is chosen for the rows at hand, such as
-    a number of neighbours, is a buffer too."""
+    """Rows [B, F] to how right each expert will be [B, p]. `fit` computes the buffers, which hold all that is chosen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,10 +65,9 @@ def resize_buffers(module: nn.Module, state: Mapping[str, Tensor], prefix: str, 
 
 
 class Scaled(Estimator):
-    """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared. fitted: the names of a
-    subclass's own buffers, empty until `fit`."""
+    """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared."""
 
-    fitted: ClassVar[tuple[str, ...]] = ()
+    fitted: ClassVar[tuple[str, ...]] = ()  # the names of a subclass's own buffers, empty until `fit`
     mean: Tensor
     std: Tensor
     unit: Tensor
@@ -118,8 +112,7 @@ def simplest(errors: Mapping[Choice, Tensor]) -> Choice:
 
 @contextmanager
 def not_converged_is_fine() -> Iterator[None]:
-    """scikit-learn warns if it stops early, or if there are fewer different rows than clusters. The choice among
-    estimates sees what they are worth."""
+    """Silence scikit-learn if it stops early, or for few different rows: the choice sees what estimates are worth."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():

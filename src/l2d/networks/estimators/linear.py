@@ -41,8 +41,7 @@ class Ridge(Scaled):
 
 
 class LabelClassifier(Scaled):
-    """A linear classifier of the label and, by label, how right each expert is: Σ_y p(y|x) E[right|y]. The classifier's penalty is
-    chosen on a fifth of the training rows."""
+    """A linear classifier of the label, its penalty chosen on a fifth of the rows, and a table: Σ_y p(y|x) E[right|y]."""
 
     fitted = ("weight", "bias", "table")
     weight: Tensor

@@ -18,8 +18,8 @@ def refuse_different(different: int, rows: int) -> None:
 
 
 class Lookup(Estimator):
-    """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are
-    none. Rows are equal if they differ by rounding alone: an encoder gives a text other last digits in another batch."""
+    """The mean over the training rows that are equal to the row; over all rows if there are none. Rows are equal if they differ by
+    rounding alone: an encoder gives a text other last digits in another batch."""
 
     mean: Tensor
     std: Tensor

@@ -53,13 +53,9 @@ def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tenso
 
 
 def relative_weights(estimates: Tensor, right: Tensor) -> Tensor:
-    """w ≥ 0 with the least Σ (d[right] − Σ_m w_m d[e_m])², scaled to Σ_m w_m = 1; equal weights if no member helps.
-
-    d subtracts each expert's overall mean, and then the row's mean over the experts that were asked: how hard a question is changes
-    no decision. If most rows asked one expert, a few rows with differences would decide alone: then only the overall means are
-    subtracted. The scale is not kept: members were fitted to fewer rows than the final ones will be.
-    estimates [m, n, p], right [n, p]: NaN where not asked.
-    """
+    """w ≥ 0 with the least Σ (d[right] − Σ_m w_m d[e_m])², scaled to Σ_m w_m = 1; equal weights if no member helps. d subtracts
+    each expert's overall mean and, if most rows asked several experts, the row's mean: how hard a question is changes no decision.
+    estimates [m, n, p], right [n, p]: NaN where not asked."""
     from scipy.optimize import nnls
 
     asked = ~right.isnan()

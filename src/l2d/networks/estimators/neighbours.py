@@ -13,8 +13,7 @@ AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
 
 
 class Neighbours(Scaled):
-    """The mean over the k nearest training rows; if some experts were not asked on some rows, for each expert over the k nearest
-    rows on which it was. k (if None) and the scale are chosen by leave-one-out on the training rows."""
+    """The mean over the k nearest training rows on which the expert was asked. k (if None) and scale: by leave-one-out."""
 
     fitted = ("kept", "right")
     kept: Tensor
@@ -66,8 +65,7 @@ class Neighbours(Scaled):
         self.counted = torch.cat([self.counted.expand(p, -1), (torch.arange(k) < new)[None]])
 
     def nearest(self, queries: Tensor, k: int) -> Tensor:
-        """The k nearest of the kept rows, the nearest first, for each expert. Scaled queries [B, F] -> [B, p, k]; [B, 1, k] if
-        they are the same for all experts."""
+        """The k nearest of the kept rows, the nearest first. Scaled queries [B, F] -> [B, p, k], or [B, 1, k] for all experts."""
         closeness = torch.addmm(-self.kept.square().sum(dim=1), queries, self.kept.T, alpha=2)
         if not len(self.unasked):
             return closeness.topk(k, dim=1).indices[:, None]

@@ -48,6 +48,5 @@ class EstimatorNetwork(Network):
     def forward(self, inputs: Tensor, compute: Features | None = None) -> Tensor:  # noqa: ARG002 (there is nothing to compile)
         self.check_inputs(inputs)
         chances = self.estimator(inputs.flatten(1))
-        rows = [self.newcomers[place] for place in range(len(self.newcomers))]
-        added = [Borrowed.unpacked(row).chances(chances)[0][:, None].to(chances) for row in rows]
+        added = [Borrowed.unpacked(row).chances(chances)[0][:, None].to(chances) for row in self.newcomers]
         return self.with_prices(torch.logit(torch.cat([chances, *added], dim=1).clamp(CERTAIN, 1 - CERTAIN)), inputs)

@@ -65,7 +65,7 @@ class RouterDescription:
     def as_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("experts", "prices", "num_classes", "factor", "plan")}
         seen = {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder}
-        return {"format": FORMAT, "version": own_version(), **own, "input": seen, "guard": self.guard.as_dict()}
+        return {"format": FORMAT, "version": own_version(), **own, "input": seen, "guard": asdict(self.guard)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "RouterDescription":
