@@ -145,9 +145,10 @@ def read_given(
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:
     stop, logger, evaluation = experiment.settings.stop_after, experiment.logger.name, experiment.settings.evaluation
-    usual = {"stop_after": stop is None, "logger": logger == "csv", "evaluation": evaluation in ("auto", "holdout")}
-    if wrong := [key for key, holds in usual.items() if not holds]:
-        raise ParameterError(wrong[0], "is for runs with a folder; use l2d train")
+    given = {"stop_after": stop, "logger": logger, "evaluation": evaluation}
+    for key, usual in (("stop_after", (None,)), ("logger", ("csv",)), ("evaluation", ("auto", "holdout"))):
+        if given[key] not in usual:
+            raise ParameterError(key, "is for runs with a folder; use l2d train", given[key])
 
 
 def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:

@@ -48,5 +48,6 @@ class EstimatorNetwork(Network):
     def forward(self, inputs: Tensor, compute: Features | None = None) -> Tensor:  # noqa: ARG002 (there is nothing to compile)
         self.check_inputs(inputs)
         chances = self.estimator(inputs.flatten(1))
-        added = [Borrowed.unpacked(row).chances(chances)[0][:, None].to(chances) for row in self.newcomers]
+        rows = [self.newcomers[k] for k in range(len(self.newcomers))]  # torch.export cannot unbind none
+        added = [Borrowed.unpacked(row).chances(chances)[0][:, None].to(chances) for row in rows]
         return self.with_prices(torch.logit(torch.cat([chances, *added], dim=1).clamp(CERTAIN, 1 - CERTAIN)), inputs)
