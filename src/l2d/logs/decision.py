@@ -20,9 +20,7 @@ class Decision:
     run: str  # that decided
     expert: str  # who gets the query
     router_choice: str | None  # whom the router prefers, None if it was not asked
-    decided_by: (
-        str  # router, candidate, explore, shadow, drift, capacity, unreadable (no text), plan, session or client
-    )
+    decided_by: str  # router, candidate, explore, shadow, drift, capacity, unreadable, plan, session or client
     propensity: float | None  # the chance with which the policy chose the expert, None if no policy did
     price: float | None = None  # of the expert, as the run knows it
     session: str | None = None  # a digest
