@@ -15,6 +15,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("guard", lambda it: it.table(it.DRAWN.read()), "beyond", "guard-errs"),
     ("budget", lambda it: it.table(it.POINTS.read()), "llm_routing", "budget"),
     ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
+    ("trial", lambda it: it.table(it.RESULTS.read()), "serving", "trial"),
     ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
     ("large", lambda it: it.table(it.RESULTS.read()), "scaling", "large"),
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),

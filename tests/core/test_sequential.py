@@ -30,19 +30,14 @@ def test_the_margin_is_where_evidence_is_enough(squares: float, level: float) ->
     assert evidence(margin(squares, level), squares) == pytest.approx(-math.log(level), rel=1e-6)
 
 
-@given(st.floats(0.01, 100), st.integers(1, 1000), st.floats(-100, 100), st.floats(0, 1000))
-def test_an_interval_has_the_scale_of_its_costs(scale: float, n: int, total: float, squares: float) -> None:
-    one, other = difference(n, total, squares, 2.0), difference(n, scale * total, scale**2 * squares, 2.0 * scale)
-    assert one.low < one.mean < one.high
-    assert [other.mean, other.low, other.high] == pytest.approx([scale * x for x in (one.mean, one.low, one.high)])
-
-
 def test_an_interval_by_hand() -> None:
     """100 differences of −0.5 whose bound is 1: evidence against "not better" is mean_λ exp(50λ − 25ψ(λ)), above 1/0.025."""
     found = difference(100, -50.0, 25.0, 1.0)
     assert found.high < 0
     assert np.mean([math.exp(50 * bet + 25 * (math.log(1 - bet) + bet)) for bet in BETS]) > 2 / LEVEL
     assert difference(4, -2.0, 1.0, 1.0).high > 0  # e² = 7.4 is less than 40
+    scaled = difference(100, -150.0, 225.0, 3.0)
+    assert [scaled.mean, scaled.high] == pytest.approx([-1.5, 3 * found.high])
 
 
 @given(st.data(), st.lists(st.floats(0.05, 1), min_size=3, max_size=3), *[st.lists(costs, min_size=3, max_size=3)] * 2)

@@ -127,7 +127,7 @@ def make_service(
     from l2d.logs.outcome_log import OutcomeLog
     from l2d.server.served import ServeSettings, check_settings
     from l2d.server.service import RouterService
-    from l2d.server.trial import Trial, check_candidate
+    from l2d.server.trial import make_trial
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
@@ -145,13 +145,12 @@ def make_service(
             prices = dict(zip(run.router.experts, prices, strict=True))
         return served_run(argparse.Namespace(**{**vars(options), "run": folder, "prices": prices}))
 
-    candidate = None if options.candidate is None else load(options.candidate[0])
-    with given_as_flags():
-        if candidate is not None:
-            check_candidate(settings, run, candidate, options.share)
+    trial = None
+    if options.candidate:
+        with given_as_flags():
+            trial = make_trial(settings, run, load(options.candidate[0]), options.share, options.promote == "auto")
     service = RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)
-    if candidate is not None:
-        service.trial = Trial(run, candidate, options.share, settings, options.promote == "auto")
+    service.trial = trial
     return service
 
 
@@ -189,12 +188,12 @@ def make_app_of(options: argparse.Namespace, swaps: int | None = None, tokens: T
     from l2d.server.app import make_app
 
     torch.set_num_threads(options.threads)
-    service = make_service(options, swaps, tokens)
-    if not options.otel:
-        return make_app(service)
-    from l2d.server.telemetry import Telemetry
+    telemetry = None
+    if options.otel:
+        from l2d.server.telemetry import Telemetry
 
-    return make_app(service, Telemetry())
+        telemetry = Telemetry()
+    return make_app(make_service(options, swaps, tokens), telemetry)
 
 
 def make_worker_app() -> Any:

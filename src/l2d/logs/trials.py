@@ -1,7 +1,6 @@
 """Two routers side by side: what the log says about the difference of their costs."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 from l2d.logs.databases import reading
 
@@ -14,17 +13,9 @@ SELECT count(*), coalesce(sum(x), 0), coalesce(sum(x * x), 0) FROM (
     ) AS graded
 ) AS differences
 """
-
-
-class Compared(NamedTuple):
-    """A decision that two routers had a part in. choice: the candidate's. base + weight·cost estimates the cost of its choice less
-    that of the other router's; it is at most ±bound."""
-
-    candidate: str
-    choice: str
-    bound: float
-    base: float
-    weight: float
+# Of a decision that two routers had a part in: the candidate, its choice, a bound, base and weight. base + weight·cost estimates
+# the cost of its choice less that of the other router's; it is at most ±bound.
+Compared = tuple[str, str, float, float, float]
 
 
 def read_sums(

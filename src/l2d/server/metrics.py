@@ -8,8 +8,6 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from l2d.core.sequential import Difference
-
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder in which prometheus_client adds up the counts of several processes
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -41,10 +39,6 @@ class ServerMetrics:
         self.difference = own_gauge("l2d_candidate_difference", about, ["part"])
         self.resting = own_gauge("l2d_resting", "servers of an expert that rest because they failed", ["expert"])
         self.run = own_gauge("l2d_run", "1 for the run that decides", ["run"])
-
-    def compare(self, found: Difference | None) -> None:
-        for part in ("mean", "low", "high") if found is not None else ():
-            self.difference.labels(part).set(getattr(found, part))
 
     def show(self) -> bytes:
         """The metrics of all processes, if several serve."""

@@ -64,7 +64,7 @@ async def written(waiting: Future[T]) -> T:
 class Wishes:
     """What a request says beside its query. session: the digest of a conversation, which stays with who held it, if it is to
     stay. alone: ask one expert, unless it fails. away: who may not be asked. variant: of the router, if a plan waits for
-    answers that are reported."""
+    answers that are reported. beside: draws with a candidate."""
 
     session: str | None = None
     stays: bool = False
@@ -72,6 +72,7 @@ class Wishes:
     alone: bool = False
     away: frozenset[str] = frozenset()
     variant: Sequence[Any] | None = None
+    beside: Callable[..., Drawn] | None = None
 
 
 def away(router: Router, available: Sequence[str] | None) -> frozenset[str]:
@@ -120,7 +121,6 @@ class RouterService:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         await self.try_to_follow()  # a worker that replaces another one begins with the run that the others serve
-        await self.judge()
         following = asyncio.create_task(self.keep_following())
         try:
             yield
@@ -191,52 +191,38 @@ class RouterService:
                 about["text"] = query
             if numbers is not None and not choice.unread:
                 about["features"] = numbers[place].tobytes()
-            beside = None if trial is None or rival is None else partial(trial.draw, (choice, rival))
-            drafts.append(self._draft(run.name, router, choice, course, wishes, about, beside))
+            if trial is not None:
+                wishes = replace(wishes, beside=None if rival is None else partial(trial.draw, (choice, rival)))
+            drafts.append(self._draft(run.name, router, choice, course, wishes, about))
         return await self._log(drafts)
 
     def _draft(
-        self,
-        run: str,
-        router: Router,
-        choice: Choice,
-        course: Course | None,
-        wishes: Wishes,
-        about: dict[str, Any],
-        beside: Callable[..., Drawn] | None,
+        self, run: str, router: Router, choice: Choice, course: Course | None, wishes: Wishes, about: dict[str, Any]
     ) -> Draft:
-        """A decision that waits to hear whose capacity is used up. beside: draws with a candidate."""
+        """A decision that waits to hear whose capacity is used up."""
 
         def decide(full: frozenset[str]) -> Decision | None:
             free = [name for name in router.experts if name not in full | wishes.away]
             if not free:
                 return None
-            expert, by, propensity, compared = self._draw(router, choice, wishes.held, course, free, beside)
+            expert, by, propensity, compared = self._draw(router, choice, wishes, course, free)
             opened = None if course is None else course.opened(expert, by, propensity, self.rng)
             chosen = (expert, choice.expert, by, propensity, about["prices"][expert])
-            planned = opened is not None and not opened.alone
+            planned, known = opened is not None and not opened.alone, {**about, "compared": compared}
             state = None if opened is None or wishes.variant is None else opened.state(wishes.variant)
-            return Decision(
-                new_decision_id(), run, *chosen, **about, planned=planned, course=opened, state=state, compared=compared
-            )
+            return Decision(new_decision_id(), run, *chosen, **known, planned=planned, course=opened, state=state)
 
         return decide
 
     def _draw(
-        self,
-        router: Router,
-        choice: Choice,
-        held: str | None,
-        course: Course | None,
-        free: Sequence[str],
-        beside: Callable[..., Drawn] | None,
+        self, router: Router, choice: Choice, wishes: Wishes, course: Course | None, free: Sequence[str]
     ) -> Drawn:
-        """Return who gets the query, who decided that, its propensity, and the comparison with a candidate. Only the first turn of
-        a conversation is a decision, so later ones have no propensity."""
+        """Only the first turn of a conversation is a decision, so later ones have no propensity."""
+        beside = wishes.beside
         if self.settings.shadow in free:
             return str(self.settings.shadow), "shadow", 1.0, None
-        if held in free:
-            return str(held), "session", None, None
+        if wishes.held in free:
+            return str(wishes.held), "session", None, None
         preferred, by = self.scarcity.preferred(router, choice, free), "unreadable" if choice.unread else "router"
         by = by if preferred == choice.expert else "capacity"
         if course is not None:
@@ -348,24 +334,17 @@ class RouterService:
 
     async def judge(self) -> None:
         """Say which router is better, the run's or the candidate's, and let it take over if that is wanted. The log holds all that
-        counts, so a server that starts again goes on. If anything goes wrong, both go on."""
-        trial = self.trial
-        if trial is None:
+        counts, so a server that starts again goes on."""
+        if (trial := self.trial) is None:
             return
-        try:
-            new = await trial.look(self.log.address)
-            self.metrics.compare(trial.found)
-            if new:
-                print(trial.note, file=sys.stderr, flush=True)
-            if trial.promotes and trial.better == CANDIDATE:
-                async with self._reloading:
-                    if trial is self.trial:  # else another run serves meanwhile
-                        await self._swap(trial.candidate)
-            trial.over = trial.promotes and trial.better is not None
-        except Exception as error:
-            self.count_error("candidate")
-            if not isinstance(error, LogUnavailable):
-                logger.error("cannot judge the candidate: %s", error)
+        await trial.look(self.log.address)
+        for part in ("mean", "low", "high"):
+            self.metrics.difference.labels(part).set(getattr(trial.found, part))
+        trial.over = trial.promotes and trial.better is not None
+        if trial.over and trial.better == CANDIDATE:
+            async with self._reloading:
+                if trial is self.trial:  # else another run serves meanwhile
+                    await self._swap(trial.candidate)
 
     def swap_to(self, new: ServedRun) -> None:
         self.metrics.run.labels(self.current.name).set(0)
@@ -389,19 +368,19 @@ class RouterService:
             self.swap_to(new)
 
     async def try_to_follow(self) -> None:
-        """Follow. If anything goes wrong, requests go on with the run that it has."""
+        """Follow, and judge a candidate. If anything goes wrong, requests go on with the run that it has."""
         try:
             await self.follow()
+            await self.judge()
         except Exception as error:
             self.metrics.errors.labels("follow").inc()
             if not isinstance(error, LogUnavailable):  # the log reports that itself
-                logger.error("cannot follow a reload: %s", error)
+                logger.error("cannot follow the log: %s", error)
 
     async def keep_following(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW)
             await self.try_to_follow()
-            await self.judge()
             if self.settings.capacity:
                 await self.learn_prices()
 

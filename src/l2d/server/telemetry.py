@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetr
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from l2d.server.calls import EMBEDDINGS, OK, ChatAnswer
 from l2d.server.gateway import Exchange
@@ -39,10 +39,16 @@ class Telemetry:
 
     async def answer(self, way: Exchange, headers: Mapping[str, str], began: int) -> ChatAnswer:
         """way.answer(), within a span that ends with the answer's last byte. began: nanoseconds since 1970."""
-        model = str(way.chat.body["model"])
-        about = {**operation(way), "gen_ai.request.model": model, **about_decision(way)}
-        known: Any = {"context": extract(headers), "kind": SpanKind.CLIENT, "attributes": about, "start_time": began}
-        span = self.tracer.start_span(f"{about['gen_ai.operation.name']} {model}", **known)
+        name = f"{operation(way)} {way.chat.body['model']}"
+        span = self.tracer.start_span(name, extract(headers), SpanKind.CLIENT, start_time=began)
+
+        async def watched(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            try:
+                async for part in content:
+                    yield part
+            finally:  # also if the client has gone
+                self.end(span, way, began, way.usage, way.cut)
+
         try:
             found = await way.answer()
         except BaseException as error:
@@ -51,42 +57,33 @@ class Telemetry:
         if isinstance(found.content, bytes):
             self.end(span, way, began, found.usage, None if found.status == OK else str(found.status))
             return found
-        return replace(found, content=self.watched(found.content, span, way, began))
-
-    async def watched(
-        self, content: AsyncIterator[bytes], span: Span, way: Exchange, began: int
-    ) -> AsyncIterator[bytes]:
-        try:
-            async for part in content:
-                yield part
-        finally:  # also if the client has gone
-            self.end(span, way, began, way.usage, way.cut)
+        return replace(found, content=watched(found.content))
 
     def end(self, span: Span, way: Exchange, began: int, usage: Mapping[str, Any] | None, problem: str | None) -> None:
-        counted = zip(("input", "output"), tokens_in(usage or {}), strict=True)
-        used = {kind: number for kind, number in counted if isinstance(number, int)}
-        about: dict[str, Any] = {**operation(way), "gen_ai.request.model": str(way.chat.body["model"])}
+        about: dict[str, Any] = {"gen_ai.operation.name": operation(way), "gen_ai.provider.name": "l2d"}
+        about["gen_ai.request.model"] = str(way.chat.body["model"])
         if way.expert:
-            about["gen_ai.response.model"] = way.model
+            about |= {"gen_ai.response.model": way.model, "l2d.expert": way.expert}
         if problem is not None:
             about["error.type"] = problem
-            span.set_status(Status(StatusCode.ERROR))
-        span.set_attributes({**about, "l2d.expert": way.expert or way.decision.expert})
-        span.set_attributes({f"gen_ai.usage.{kind}_tokens": number for kind, number in used.items()})
+            span.set_status(StatusCode.ERROR)
+        counted = zip(("input", "output"), tokens_in(usage or {}), strict=True)
+        used = {kind: number for kind, number in counted if isinstance(number, int)}
+        span.set_attributes(about | {f"gen_ai.usage.{kind}_tokens": number for kind, number in used.items()})
+        span.set_attributes({f"l2d.{name}": value for name, value in facts(way).items() if value is not None})
         span.end()
         self.seconds.record((time.time_ns() - began) / 1e9, about)
         for kind, number in used.items():
-            self.tokens.record(number, {**about, "gen_ai.token.type": kind})
+            self.tokens.record(number, about | {"gen_ai.token.type": kind})
 
 
-def operation(way: Exchange) -> dict[str, str]:
-    kind = "embeddings" if way.chat.path == EMBEDDINGS else "chat"
-    return {"gen_ai.operation.name": kind, "gen_ai.provider.name": "l2d"}
+def operation(way: Exchange) -> str:
+    return "embeddings" if way.chat.path == EMBEDDINGS else "chat"
 
 
-def about_decision(way: Exchange) -> dict[str, Any]:
+def facts(way: Exchange) -> dict[str, Any]:
+    """What is known of the decision."""
     decision = way.decision
     cost = next((one["expected_cost"] for one in decision.ranking if one["expert"] == decision.expert), None)
     known = {name: getattr(decision, name) for name in ("run", "decided_by", "propensity", "price")}
-    known |= {"decision_id": decision.id, "choice": decision.expert, "expected_cost": cost}
-    return {f"l2d.{name}": value for name, value in known.items() if value is not None}
+    return known | {"decision_id": decision.id, "choice": decision.expert, "expected_cost": cost}

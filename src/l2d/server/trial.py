@@ -1,7 +1,7 @@
 """A candidate beside the router that serves: it decides a share of the queries, and the log tells which of the two costs less."""
 
 import asyncio
-import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -21,38 +21,13 @@ from l2d.utils.text import six_digits
 CANDIDATE, CURRENT = "candidate", "current"  # who costs less
 BUSY = 0.05  # the largest share of the time in which the log is read
 
-logger = logging.getLogger("l2d.serve")
-
-
-def check_candidate(settings: ServeSettings, run: ServedRun, candidate: ServedRun, share: float) -> None:
-    """Refuse a candidate that cannot take the run's place, and settings under which the two cannot be compared."""
-    if not 0 < share < 1:
-        raise ParameterError("share", "must be above 0 and below 1", share)
-    theirs, ours = candidate.router, run.router
-    pairs = {
-        "experts": (", ".join(theirs.experts), ", ".join(ours.experts)),
-        "inputs": (theirs.description.sees, ours.description.sees),
-        "unit of prices": (theirs.prices.unit.currency or "", ours.prices.unit.currency or ""),
-    }
-    for what, (one, other) in pairs.items():
-        if one != other:
-            raise ParameterError(
-                "candidate", f"its {what}: {one or 'none'}; those of the run: {other or 'none'}", candidate.name
-            )
-    if candidate.name == run.name:
-        raise ParameterError("candidate", "is the run that serves", candidate.name)
-    if settings.shadow is not None or settings.capacity or any(unplanned(one.network) for one in (theirs, ours)):
-        problem = "cannot be compared with shadow, capacity or a plan, where no single choice of a router counts"
-        raise ParameterError("candidate", problem, candidate.name)
-    check_settings(settings, theirs)
-
 
 class Trial:
     """share: of the queries that the candidate decides. promotes: whether the better router takes over by itself. A request's cost
-    counts up to `most`: an error and the dearest price. found: None before the first outcome."""
+    counts up to `most`: an error and the dearest price. over: the candidate decides nothing more."""
 
     def __init__(
-        self, run: ServedRun, candidate: ServedRun, share: float, settings: ServeSettings, promotes: bool = False
+        self, run: ServedRun, candidate: ServedRun, share: float, settings: ServeSettings, promotes: bool
     ) -> None:
         self.run, self.candidate, self.share, self.promotes = run, candidate, share, promotes
         self.explore, prices = settings.explore, run.router.prices
@@ -60,8 +35,8 @@ class Trial:
         self.rate = float(prices.in_costs(1.0))
         self.bound = self.most / (self.explore / len(run.router.experts) + min(share, 1 - share) * (1 - self.explore))
         self.batcher = Batcher(settings.batch)
-        self.found: Difference | None = None
-        self.over = self.failed = False
+        self.found = Difference(0, 0.0, -self.bound, self.bound)
+        self.over = False
         self._until = 0.0
 
     def compares(self, router: Router) -> bool:
@@ -72,10 +47,7 @@ class Trial:
         """The candidate's. None if it fails: the run decides, and the decision is no part of the comparison."""
         try:
             return (await self.batcher.ask(self.candidate.router, queries)).choices
-        except Exception as error:
-            if not self.failed:
-                logger.error("%s: the candidate cannot decide (%s)", self.candidate.name, error)
-            self.failed = True
+        except Exception:
             return [None] * len(queries)
 
     def draw(
@@ -91,51 +63,57 @@ class Trial:
         parts = difference_parts(
             expert == other, expert == own, chance, self.expected(pair, other), self.expected(pair, own)
         )
-        return expert, by, chance, Compared(self.candidate.name, other, self.bound, *parts)
+        return expert, by, chance, (self.candidate.name, other, self.bound, *parts)
 
     def expected(self, pair: tuple[Choice, Choice], expert: str) -> float:
         """What both expect of it, as far as they say so."""
         known = [one.expected_costs[expert] for one in pair if one.expected_costs is not None]
         return min(max(sum(known) / len(known), 0.0), self.most) if known else 0.0
 
-    async def look(self, address: Path | str) -> bool:
-        """Read the log, unless that was just done. True if another router is better than before. Raises LogUnavailable."""
+    async def look(self, address: Path | str) -> None:
+        """Read the log, unless that was just done, and say so if another router is better than before. Raises LogUnavailable."""
         begun, before = monotonic(), self.better
         if self.over or begun < self._until:
-            return False
+            return
         asked = (address, self.run.name, self.candidate.name, self.bound, self.most, self.rate)
         n, total, squares = await asyncio.to_thread(read_sums, *asked)
         self._until = monotonic() + (monotonic() - begun) / BUSY
-        self.found = difference(n, total, squares, self.bound) if n else None
-        return self.better not in (None, before)
+        self.found = difference(n, total, squares, self.bound) if n else self.found
+        if self.better not in (None, before):
+            print(self.note, file=sys.stderr, flush=True)
 
     @property
     def better(self) -> str | None:
         """The router that costs less; None if the interval contains 0."""
-        if self.found is None or self.found.low <= 0 <= self.found.high:
-            return None
-        return CANDIDATE if self.found.high < 0 else CURRENT
+        return CANDIDATE if self.found.high < 0 else CURRENT if self.found.low > 0 else None
 
     @property
     def about(self) -> dict[str, Any]:
-        parts = {} if self.found is None else vars(self.found)
-        known = {name: six_digits(parts.get(name)) for name in ("mean", "low", "high")}
-        share = 0.0 if self.over else self.share
-        return {
-            "run": self.candidate.name,
-            "share": share,
-            "outcomes": parts.get("n", 0),
-            **known,
-            "better": self.better,
-        }
+        found = {name: six_digits(getattr(self.found, name)) for name in ("mean", "low", "high")}
+        told = {"run": self.candidate.name, "share": 0.0 if self.over else self.share, "outcomes": self.found.n}
+        return {**told, **found, "better": self.better}
 
     @property
     def note(self) -> str:
         decides = "no longer decides" if self.over else f"decides {100 * self.share:.3g} % of the queries"
-        if (found := self.found) is None:
-            return f"candidate: {self.candidate.name} {decides}; no outcomes yet"
-        cost = f"its mean cost is {found.mean:+.3g} ({found.low:+.3g} to {found.high:+.3g}) after {found.n:,} outcomes"
-        verdict = {CANDIDATE: "the candidate is better", CURRENT: "the run is better", None: "not clear yet"}[
-            self.better
-        ]
-        return f"candidate: {self.candidate.name} {decides}; {cost}: {verdict}"
+        interval = "{mean:+.3g} ({low:+.3g} to {high:+.3g}) after {n:,} outcomes".format(**vars(self.found))
+        verdict = {CANDIDATE: "it is better", CURRENT: "the run is better", None: "not clear yet"}[self.better]
+        return f"candidate: {self.candidate.name} {decides}; its mean cost differs by {interval}: {verdict}"
+
+
+def make_trial(
+    settings: ServeSettings, run: ServedRun, candidate: ServedRun, share: float, promotes: bool = False
+) -> Trial:
+    """Refuses a candidate that cannot take the run's place, and settings under which the two cannot be compared."""
+    if not 0 < share < 1:
+        raise ParameterError("share", "must be above 0 and below 1", share)
+    theirs, ours = candidate.router, run.router
+    facts = [f"{', '.join(one.experts)}; {one.description.sees}; {one.prices.unit}" for one in (theirs, ours)]
+    if facts[0] != facts[1]:
+        problem = f"its experts, inputs and unit of prices ({facts[0]}) must be those of the run ({facts[1]})"
+        raise ParameterError("candidate", problem, candidate.name)
+    if settings.shadow is not None or settings.capacity or any(unplanned(one.network) for one in (theirs, ours)):
+        problem = "cannot be compared with shadow, capacity or a plan, where no single choice of a router counts"
+        raise ParameterError("candidate", problem, candidate.name)
+    check_settings(settings, theirs)
+    return Trial(run, candidate, share, settings, promotes)
