@@ -152,7 +152,7 @@ def test_same_as_in_memory(
     assert metrics.standard_error == pytest.approx(known.standard_error, abs=1e-9)
     again = metrics_.guarded_score(fit_guard(utilities, decisions, costs, best), guarded, costs, prices, list(NAMES))
     assert numbers(metrics.guarded.test) == pytest.approx(numbers(again.test), abs=1e-9)
-    assert metrics.guarded.validation.gain == pytest.approx(again.validation.gain, abs=1e-9)
+    assert numbers(metrics.guarded.validation) == pytest.approx(numbers(again.validation), abs=1e-9)
 
     router, whole = Router.load(run.path), networks[-1](rows.inputs).detach()
     torch.testing.assert_close(router.network(rows.inputs), whole, rtol=0, atol=2e-6)

@@ -97,7 +97,7 @@ def _pooled(key: str, n: tuple[int, int], one: Any, two: Any) -> Any:
     mean."""
     if isinstance(one, Mapping):
         found = {name: _pooled(name, n, value, two[name]) for name, value in one.items()}
-        if "standard_error" in one:
+        if "standard_error" in one and key != "validation":  # which is the same for all blocks
             apart = _mean(one) - _mean(two)
             squares = apart**2 * n[0] * n[1] / sum(n)
             for m, part in zip(n, (one, two), strict=True):
