@@ -101,7 +101,8 @@ def judged(log: Log, inputs: Tensor, *, tenant: bool, given: bool) -> Tensor:
     errors = torch.from_numpy(np.where(log.asked, log.errors, np.nan))
     chances = torch.from_numpy(log.chances) if given else None
     kinds = clustered(inputs, int(log.asked.sum(axis=0).min()))
-    confounders = encoded(Sheet(Path("log"), {"tenant": pa.array(log.tenants)}), ["tenant"]) if tenant else kinds[:, :0]
+    sheet = Sheet(Path("log"), {"tenant": pa.chunked_array([pa.array(log.tenants)])})
+    confounders = encoded([sheet], ["tenant"]) if tenant else kinds[:, :0]
     known = None if given else torch.cat([confounders, kinds], dim=1)
     answers = Answers(errors, propensities=chances, confounders=known)
     prices = torch.tensor(PRICES, dtype=torch.float64)

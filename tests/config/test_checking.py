@@ -93,21 +93,11 @@ def test_wrong_values(given: str, start: str, word: str) -> None:
 
 
 RIGHT_VALUES = [
-    *(
-        "fold=5/5",
-        "method.rho=5.2",
-        "checkpoint=best; recipe.patience=1",
-        "recipe.compile=False",
-        "setup.experts=[2024,a]",
-    ),
-    *(
-        "method=tdef; method.rho=[1,2,3,4,5]",
-        "cost=error_plus_cost; cost.prices=coverage",
-        "setup.coverage=[0.3,0.3,0.4]",
-    ),
-    *("dataset=cifar10; experts=human; setup.coverage=[1]", "recipe.optimizer.betas=[0.9,0.95]"),
+    "fold=5/5", "method.rho=5.2", "checkpoint=best; recipe.patience=1", "recipe.compile=False", "setup.experts=[2024,a]",
+    "method=tdef; method.rho=[1,2,3,4,5]", "cost=error_plus_cost; cost.prices=coverage", "setup.coverage=[0.3,0.3,0.4]",
+    "dataset=cifar10; experts=human; setup.coverage=[1]", "recipe.optimizer.betas=[0.9,0.95]",
     "recipe.optimizer._target_=torch.optim.SGD; recipe.optimizer.momentum=0.9",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", RIGHT_VALUES)

@@ -114,16 +114,6 @@ def test_where_data_lie_does_not_count() -> None:
     assert expert_identity(plain) != expert_identity(changed(plain, "dataset.label", "answer"))
 
 
-def test_a_model_in_a_folder_counts_by_the_folders_name(trained: dict[str, Any], tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("here/model", "there/model", "here/other")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    names = [*map(str, folders), "a/model", "b/model"]
-    here, there, *others = (variant(changed(trained, "router.reads.model", name)) for name in names)
-    assert here == there
-    assert len({here, *others}) == 4
-
-
 def test_models_in_folders_are_known_by_name_wherever_they_are_given(tmp_path: Path) -> None:
     folder = str(tmp_path / "m")
     Path(folder).mkdir()

@@ -1,5 +1,6 @@
 import json
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,28 +48,21 @@ def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
         texts=(list("vwxyz"), []),
         seen=Seen(("x",)),
     )
-    found = arrays.divided(whole, torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([1]))
+    found: Any = arrays.divided(whole, torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([1]))
     assert (found.train_inputs.tolist(), found.test_inputs.tolist()) == ([[0], [2], [3]], [[1], [4]])
     assert (found.train_labels.tolist(), found.test_labels.tolist()) == ([5, 7, 8], [6, 9])
-    assert found.panel is not None
     assert (found.panel.names, found.panel.unit) == (("a", "b"), unit)
     for part, rows in ((found.panel.train, [0, 2, 3]), (found.panel.test, [1, 4])):
-        assert part.predictions is not None
-        assert part.prices is not None
         assert part.errors.tolist() == [[10 + row, 20 + row] for row in rows]
         assert part.predictions.tolist() == [[30 + row] for row in rows]
         assert part.prices.tolist() == [[40 + row] for row in rows]
-    assert found.groups is not None
-    assert found.test_groups is not None
     assert (found.groups.tolist(), found.test_groups.tolist()) == ([0, 2, 0], [1, 1])
-    assert found.train_ids is not None
-    assert found.ids is not None
     assert (found.train_ids.tolist(), found.ids.tolist()) == (["p", "r", "s"], ["q", "t"])
     assert (found.train_categories, found.categories) == (("A", "C", "D"), ("B", "E"))
     assert found.texts == (["v", "x", "y"], ["w", "z"])
-    assert found.validation is not None
     assert found.validation.tolist() == [1]
     assert (found.num_classes, found.seen) == (10, Seen(("x",)))
+    assert arrays.taken(np.array(["p", "q"]), torch.tensor([1])).tolist() == ["q"]  # one row is a row too
 
 
 def test_statistics_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,10 +113,8 @@ def test_propensities_among_rows_that_are_kept(
     found, problem = arrays.with_kept_propensities(answers, others=others, each_asked=each_asked)
     assert said in problem
     assert bool(problem) is bool(said)
-    if expected is None:
-        assert found.propensities is None
-    else:
-        assert found.propensities is not None
+    assert (found.propensities is None) is (expected is None)
+    if expected is not None:
         wanted = torch.tensor(expected).double()
         torch.testing.assert_close(found.propensities, wanted, equal_nan=True, atol=1e-6, rtol=0)
 

@@ -15,38 +15,14 @@ from l2d.utils.errors import L2DError
 @pytest.mark.parametrize(
     ("cell", "value"),
     [
-        *(
-            ("0.5", 0.5),
-            (" 1e-3 ", 1e-3),
-            (True, 1.0),
-            ("FALSE", 0.0),
-            ("Yes", 1.0),
-            ("down", 0.0),
-            ("👍🏽", 1.0),
-            ("👎", 0.0),
-        ),
-        *(("pass", 1.0), ("Failed", 0.0), ("thumbs up", 1.0), ("✓", 1.0), ("✔️", 1.0), ("✗", 0.0)),
-        *(
-            ("$0.0021", 0.0021),
-            ("0.0021 USD", 0.0021),
-            ("US$ 3", 3.0),
-            ("$1,204.50", 1204.5),
-            ("2$", 2.0),
-            ("0.5 ct", 0.005),
-            ("-$1", math.nan),
-        ),
-        *(
-            ("1,204 ms", 1.204),
-            ("1.2 s", 1.2),
-            ("350ms", 0.35),
-            ("2 min", 120.0),
-            ("1,204", 1204.0),
-            ("1,234,567", 1234567.0),
-        ),
-        *(("0,002", math.nan), ("12,34", math.nan), ("$1 USD", math.nan), ("€3", math.nan), ("1_000", math.nan)),
-        *(("maybe", math.nan), ("n/a", math.nan), ("", math.nan), (None, math.nan), ("ms", math.nan), ("$", math.nan)),
+        ("0.5", 0.5), (" 1e-3 ", 1e-3), (True, 1.0), ("FALSE", 0.0), ("Yes", 1.0), ("down", 0.0), ("👍🏽", 1.0), ("👎", 0.0),
+        ("pass", 1.0), ("Failed", 0.0), ("thumbs up", 1.0), ("✓", 1.0), ("✔️", 1.0), ("✗", 0.0), ("$0.0021", 0.0021),
+        ("0.0021 USD", 0.0021), ("US$ 3", 3.0), ("$1,204.50", 1204.5), ("2$", 2.0), ("0.5 ct", 0.005), ("-$1", math.nan),
+        ("1,204 ms", 1.204), ("1.2 s", 1.2), ("350ms", 0.35), ("2 min", 120.0), ("1,204", 1204.0), ("1,234,567", 1234567.0),
+        ("0,002", math.nan), ("12,34", math.nan), ("$1 USD", math.nan), ("€3", math.nan), ("1_000", math.nan), ("$", math.nan),
+        ("maybe", math.nan), ("n/a", math.nan), ("", math.nan), (None, math.nan), ("ms", math.nan),
     ],
-)
+)  # fmt: skip
 def test_amounts_are_dollars_seconds_or_shares(cell: object, value: float) -> None:
     assert cell_amount(cell) == pytest.approx(value, nan_ok=True)
 

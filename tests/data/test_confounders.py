@@ -12,20 +12,15 @@ from l2d.data.sheet import Sheet
 
 
 def sheet(**columns: Any) -> Sheet:
-    return Sheet(Path("log.csv"), {name: pa.array(cells) for name, cells in columns.items()})
+    return Sheet(Path("log.csv"), {name: pa.chunked_array([pa.array(cells)]) for name, cells in columns.items()})
 
 
 def test_groups() -> None:
     """Words, empty cells and rare words are groups; numbers with many values have ten."""
     words = ["a"] * 12 + ["b"] * 10 + [None] * 11 + ["c", "d"] * 2
     found = groups_of(sheet(x=words), "x")
-    assert [len({*found[start:end]}) for start, end in ((0, 12), (12, 22), (22, 33), (33, 37), (0, 37))] == [
-        1,
-        1,
-        1,
-        1,
-        4,
-    ]
+    parts = ((0, 12), (12, 22), (22, 33), (33, 37), (0, 37))
+    assert [len({*found[start:end]}) for start, end in parts] == [1, 1, 1, 1, 4]
     numbers = groups_of(sheet(x=list(range(100))), "x")
     assert np.bincount(numbers).tolist() == pytest.approx([10] * 10, abs=1)
     assert (np.diff(numbers) >= 0).all()
@@ -35,7 +30,7 @@ def test_groups() -> None:
 
 def test_encoded() -> None:
     """A 1 for the group of a row; a number with many values also as it is, with mean 0 and deviation 1."""
-    found = encoded(sheet(t=["a", "b"] * 50, x=list(range(100))), ["t", "x"]).numpy()
+    found = encoded([sheet(t=["a", "b"] * 50, x=list(range(100)))], ["t", "x"]).numpy()
     assert found.shape == (100, 2 + 10 + 1)
     assert found[:2, :2].tolist() == [[1, 0], [0, 1]]
     assert (found[:, 2:12].sum(axis=1) == 1).all()

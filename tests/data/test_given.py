@@ -25,8 +25,7 @@ def embed(texts: Sequence[str]) -> np.ndarray:
 )
 def test_equal_texts_stay_on_one_side(X: Any, text: str | None, name: str) -> None:
     inputs, seen, groups = read_inputs(X, text, embed)
-    arrays = make_arrays(inputs, seen, groups, ("a", "b"), Answers(torch.zeros(3, 2)), None)
-    assert arrays.groups is not None
+    arrays: Any = make_arrays(inputs, seen, groups, ("a", "b"), Answers(torch.zeros(3, 2)), None)
     assert arrays.groups.tolist() == [0, 1, 0]
     assert arrays.seen == Seen(text=name)
 
@@ -37,14 +36,11 @@ def test_rows_without_any_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     chances = torch.full((3, 2), 0.5, dtype=torch.float64)
     inputs, groups = torch.arange(3.0)[:, None], torch.tensor([5, 6, 7])
     answers = Answers(errors, prices=errors + 1, propensities=chances)
-    arrays = make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "gone", "y"])
+    arrays: Any = make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "gone", "y"])
     assert arrays.train_inputs.tolist() == [[0], [2]]
     assert (arrays.train_labels.tolist(), arrays.num_classes) == ([0, 1], 2)
-    assert arrays.groups is not None
     assert arrays.groups.tolist() == [5, 7]
-    assert arrays.panel is not None
     assert arrays.panel.train.errors[1].tolist() == [1, 0]
-    assert arrays.panel.train.prices is not None
     assert arrays.panel.train.prices[1].tolist() == [2, 1]
     assert arrays.panel.train.propensities is None
     said = capsys.readouterr().err.splitlines()
@@ -58,8 +54,7 @@ def test_outcomes_and_prices() -> None:
     assert read_outcomes(costs, None, None, ["a", "b"])[0].tolist() == [[3, 1], [4, 2]]
     assert read_outcomes(costs, None, None, ["c", "d"])[0].tolist() == [[1, 3], [2, 4]]
     for prices in ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]]):
-        _, found = read_outcomes(None, np.zeros((2, 2)), prices)
-        assert found is not None
+        found: Any = read_outcomes(None, np.zeros((2, 2)), prices)[1]
         assert found.tolist() == prices
     with pytest.raises(ParameterError, match=r"^prices: .*\[2, 2\].*\[1, 2\]"):
         read_outcomes(None, np.zeros((2, 2)), [[1.0, 2.0]])
@@ -132,8 +127,7 @@ ANSWERS = [["x", None], ["1,000", 1000]]
 )
 def test_answers(answers: Any) -> None:
     """A DataFrame's columns are put in order; the length is that of the text."""
-    said = read_said(answers, (2, 2), NAMES)
-    assert said is not None
+    said: Any = read_said(answers, (2, 2), NAMES)
     found = said.replies(np.ones((2, 2), dtype=bool), Agreement())
     assert found.kinds.tolist() == [[0, -1], [0, 0]]
     assert found.signals[..., 0].exp().round().tolist()[0] == [2, 1]
@@ -142,8 +136,9 @@ def test_answers(answers: Any) -> None:
 
 def test_signals_beside_answers() -> None:
     """Confidence may be one number per expert, and negative."""
-    said = read_said({"answers": ANSWERS, "confidence": [-1, np.nan], "length": [[7, 8], [np.nan, 3]]}, (2, 2), NAMES)
-    assert said is not None
+    said: Any = read_said(
+        {"answers": ANSWERS, "confidence": [-1, np.nan], "length": [[7, 8], [np.nan, 3]]}, (2, 2), NAMES
+    )
     np.testing.assert_array_equal(said.confidence, [[-1, np.nan]] * 2)
     np.testing.assert_array_equal(said.length, [[7, 8], [np.nan, 3]])
     assert read_said(None, (2, 2), NAMES) is None

@@ -37,11 +37,7 @@ def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("name", "nothing"),
-    [
-        ("t.csv", "no rows"),
-        ("t.jsonl", None),
-        ("t.parquet", "no rows"),
-    ],
+    [("t.csv", "no rows"), ("t.jsonl", None), ("t.parquet", "no rows")],
 )
 def test_faults_of_cells_and_columns(name: str, nothing: str | None, tmp_path: Path) -> None:
     path = tmp_path / name

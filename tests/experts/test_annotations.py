@@ -130,35 +130,12 @@ def test_damaged_files_are_named(damage: bytes | None, data_dir: Path) -> None:
             ask(data_dir)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
 @pytest.mark.parametrize("core", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
-@pytest.mark.parametrize("zipped", [True, False])
-def test_files_of_older_and_newer_numpy_are_read(core: bytes, dtype: type, zipped: bool, tmp_path: Path) -> None:
-    """NumPy 2 moved the function that pickled arrays name; torch's files were not always archives."""
-
-    class Renaming:
-        """Stands in for the pickle module, for torch.save."""
-
-        @staticmethod
-        def dump(content: Any, file: Any, protocol: int) -> None:
-            file.write(Renaming.dumps(content, protocol))
-
-        @staticmethod
-        def dumps(content: Any, protocol: int) -> bytes:
-            text = pickle.dumps(content, protocol)
-            return re.sub(rb"cnumpy\._?core\.multiarray\n", b"c" + core + b"\n", text)
-
-        class Pickler(pickle.Pickler):
-            def __init__(self, file: Any, protocol: int) -> None:
-                self.target = file
-                super().__init__(file, protocol)
-
-            def dump(self, content: Any) -> None:
-                self.target.write(Renaming.dumps(content, 2))
-
-    values: np.ndarray = np.arange(10, dtype=dtype)
-    file = tmp_path / TEN
-    torch.save({"a": values, "b": values[:, None]}, file, Renaming, 2, _use_new_zipfile_serialization=zipped)
+def test_files_of_older_and_newer_numpy_are_read(core: bytes, tmp_path: Path) -> None:
+    """NumPy 2 moved the function that pickled arrays name; torch's files were not always archives, as this is none."""
+    values, file = np.arange(10, dtype=np.uint8), tmp_path / TEN
+    torch.save({"a": values, "b": values[:, None]}, file, _use_new_zipfile_serialization=False)
+    file.write_bytes(re.sub(rb"cnumpy\._?core\.multiarray\n", b"c" + core + b"\n", file.read_bytes()))
     assert core in file.read_bytes()
     read = read_columns(file, ("a", "b"), 10, 10)
     assert read["a"].tolist() == read["b"].tolist() == list(range(10))

@@ -2,11 +2,6 @@
 
 import hashlib
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -166,61 +161,3 @@ def test_renew_forgets_what_a_killed_making_left(tmp_path: Path) -> None:
         replace(cache, renew=renew).get(make)
         assert left.pop() == found
         assert not cache.parts.exists()
-
-
-WORKER = """
-import os, sys, time
-from pathlib import Path
-import numpy as np
-from l2d.experts.cache import Cache
-
-def make():
-    with open("log", "a") as log: log.write(f"begin {os.getpid()}\\n")
-    time.sleep(0.5)
-    with open("log", "a") as log: log.write(f"end {os.getpid()}\\n")
-    return {"train": np.full(5, 7, dtype=np.uint8)}
-
-assert Cache(Path("experts"), "x", {"seed": 0}).get(make)["train"].tolist() == [7] * 5
-"""
-
-
-@pytest.mark.full
-def test_exactly_once_under_eight_processes_and_random_kills(tmp_path: Path) -> None:
-    """At no moment do two make it, and once it is whole nobody makes it again."""
-    rng = random.Random(0)
-
-    def begin() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", WORKER], cwd=tmp_path, stderr=subprocess.PIPE)
-
-    def lines() -> list[list[str]]:
-        log = tmp_path / "log"
-        return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
-
-    running, everyone = [begin() for _ in range(8)], 8
-    for _ in range(3):  # kill whoever makes it, in the middle of it
-        said, deadline = len(lines()), time.monotonic() + 30
-        while len(lines()) == said and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.2))
-        word, maker = lines()[-1][0], int(lines()[-1][1])
-        if word == "end":
-            break  # it was quicker
-        for process in running:
-            if process.pid == maker:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-        bystander = rng.choice(running)  # one that waits may die as well
-        bystander.kill()
-        running += [begin(), begin()]
-        everyone += 2
-    codes = [process.wait(timeout=60) for process in running]
-    for process in running:
-        assert process.stderr
-        process.stderr.close()
-    assert set(codes) <= {0, -9}
-    assert codes.count(0) >= everyone - 6
-    words = [word for word, _ in lines()]
-    assert words.count("end") == 1, "made more than once"
-    assert words.count("begin") >= 2, "nobody was killed in the middle of it"
-    assert lines()[-2:] == [["begin", lines()[-1][1]], lines()[-1]], "two made it at the same time"
-    assert len(list(tmp_path.glob("experts/*/entry.json"))) == 1

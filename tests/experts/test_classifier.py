@@ -1,6 +1,5 @@
 """One classifier: its network, its bar, and what is said when it diverges."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -96,14 +95,3 @@ def test_the_recipe_says_whether_the_optimizer_is_one_kernel(given: str) -> None
     optimizer = tried(made.recipe.optimizer, made.recipe.fused, some)(some)
     assert bool(optimizer.defaults.get("fused")) is (given == "fused=True")
     assert isinstance(optimizer, torch.optim.RMSprop) is ("RMSprop" in given)
-
-
-def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    arrays, rows, nothing = Digits().load(Path()), torch.arange(64), torch.arange(0)
-    made = experts("experts.recipe.epochs=1")
-    for progress, terminal in ((True, True), (True, False), (False, True)):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
-        classifiers = Classifiers(arrays, made.network, made.recipe, ComputeOptions(progress=progress))
-        classifiers.answers(rows, nothing, False, 0, "expert 1 of 2")
-        said = capsys.readouterr().err
-        assert ("expert 1 of 2" in said) == ("loss=" in said) == (progress and terminal)

@@ -19,8 +19,7 @@ METADATA = ("name", "about", "reads")
 # Arguments that the run adds to a component, by the last part of its key.
 ADDED = {
     "method": ("costs", "num_classes", "decision", "largest_cost", "mean_costs"),
-    "router": ("mean", "std", "num_outputs", "head"),
-    "network": ("mean", "std", "num_outputs", "head"),
+    **dict.fromkeys(("router", "network"), ("mean", "std", "num_outputs", "head")),
     "logger": ("info",),
     "optimizer": ("params",),
 }
@@ -38,8 +37,7 @@ T = TypeVar("T")
 
 
 def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
-    """config: as composed, or from a run's config.yaml. trust: None if the user composed it; else modules whose classes may be
-    built, besides l2d's own."""
+    """config: as composed, or from a run's config.yaml. trust: modules whose classes may be built; None if the user composed it."""
     plain = normalised(config if isinstance(config, dict) else to_plain(config))
     known = {*COMPONENTS, "setup", "recipe", "trainer", *(field.name for field in fields(Settings))}
     for key in sorted(known ^ plain.keys()):
@@ -62,8 +60,7 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
 
 
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of a search, and with values that may be a bool or a word as lower-case words. The same for the recipes
-    in experts and experts.machine."""
+    """Without the keys of a search; values that may be a bool or a word as lower-case words, also within experts."""
     found = {key: value for key, value in plain.items() if key != "tune"}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
@@ -122,10 +119,9 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
 
 def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
     """The parameters of a class that the config may set; None if they cannot be read."""
-    signature, added = read_signature(target), ADDED.get(key.rpartition(".")[2], ())
-    if signature is None:
+    if (signature := read_signature(target)) is None:
         return None
-    found = {name: one for name, one in signature.items() if name not in added}
+    found = {name: one for name, one in signature.items() if name not in ADDED.get(key.rpartition(".")[2], ())}
     if OPTIMIZERS.fullmatch(target):  # their annotations do not fit values from a file: a list is not a tuple
         return {name: Parameter(OPTIMIZER_KINDS.get(name, Any), one.required) for name, one in found.items()}
     return found

@@ -17,8 +17,7 @@ def price_scale(error_price: object) -> float:
 
 
 def of_router(key: str, router: str, otherwise: str) -> str:
-    """The recipe or the method that a router's file asks for (about.recipe, about.method). Hydra would refuse an `override` there,
-    since experts=trained includes the router by interpolation."""
+    """The recipe or method that a router's file asks for (about.recipe, about.method). Hydra refuses an `override` there."""
     file = CONF / "router" / f"{router}.yaml"
     content = yaml.load(file.read_text(encoding="utf-8"), LOADER) if file.is_file() else {}
     for parent in content.get("defaults", []):
@@ -79,16 +78,13 @@ def chosen_groups(config: Any) -> dict[str, str | None]:
 
 def groups() -> dict[str, dict[str, str]]:
     """{group: {choice: its one-line description}}: every file in conf/ begins with one."""
-    return {
-        folder.name: {file.stem: _first_comment(file) for file in sorted(folder.glob("*.yaml"))}
-        for folder in sorted(CONF.iterdir())
-        if folder.is_dir() and folder.name != "hydra"
-    }
+    folders = [folder for folder in sorted(CONF.iterdir()) if folder.is_dir() and folder.name != "hydra"]
+    return {folder.name: _descriptions(folder) for folder in folders}
 
 
 def launchers() -> dict[str, str]:
     """{launcher: its one-line description}: how the runs of a sweep are spread."""
-    return {file.stem: _first_comment(file) for file in sorted((CONF / "hydra" / "launcher").glob("*.yaml"))}
+    return _descriptions(CONF / "hydra" / "launcher")
 
 
 @cache
@@ -102,6 +98,7 @@ def titles() -> dict[str, dict[str, str]]:
     return found
 
 
-def _first_comment(file: Path) -> str:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return next(line for line in lines if not line.startswith("# @package")).removeprefix("#").strip()
+def _descriptions(folder: Path) -> dict[str, str]:
+    lines = {file.stem: file.read_text(encoding="utf-8").splitlines() for file in sorted(folder.glob("*.yaml"))}
+    first = {name: next(line for line in own if not line.startswith("# @package")) for name, own in lines.items()}
+    return {name: line.removeprefix("#").strip() for name, line in first.items()}

@@ -63,8 +63,8 @@ def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             found[key] = _placeless(value, f"{prefix}{key}.")
         elif f"{prefix}{key}" in MODELS and value is not None:
-            whole = absolute(f"{prefix}{key}", value)
-            names = [Path(str(one)).name if str(one).startswith("/") else str(one) for one in _listed(whole)]
+            whole = _listed(absolute(f"{prefix}{key}", value))
+            names = [Path(str(one)).name if str(one).startswith("/") else str(one) for one in whole]
             found[key] = names if isinstance(value, list) else names[0]
         else:
             found[key] = value
@@ -112,10 +112,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return found
 
 
@@ -131,8 +128,6 @@ def choices(config: Mapping[str, Any]) -> dict[str, str]:
     """The names that make up a cell."""
     names = {group: str(config[group].get("name", "")) for group in NAMED}
     for group, name in names.items():
-        if not name:
-            raise ParameterError(f"{group}.name", "is missing; it names a folder")
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise ParameterError(f"{group}.name", "names a folder; use letters, digits, '_', '-' and '.' only", name)
     return names

@@ -4,10 +4,9 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from l2d.config.schema import Recipe
 from l2d.utils import parameters
@@ -18,8 +17,7 @@ OTHERS = "**"  # stands for the **others of a signature, which take any key
 BUILTINS = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, tuple)} | {"None": None}
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """kind: its annotation; Any if it cannot be read without importing more."""
 
     kind: Any
@@ -92,16 +90,12 @@ def _tree(module: str) -> ast.Module:
 
 def _home(module: str, name: str) -> str:
     """The full name, MODULE.NAME, of a name that a module imports or defines; also if it imports it for type checkers alone."""
-    for node in ast.walk(_tree(module)):
-        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-            if name == (alias.asname or alias.name):
-                spec = spec_of(module)
-                assert isinstance(node, ast.ImportFrom)
-                assert spec is not None
-                is_package = spec.submodule_search_locations is not None
-                written = "." * node.level + (node.module or "")
-                origin = importlib.util.resolve_name(written, module if is_package else module.rpartition(".")[0])
-                return f"{origin}.{alias.name}"
+    spec = spec_of(module)
+    home = module if spec is not None and spec.submodule_search_locations is not None else module.rpartition(".")[0]
+    for node in (node for node in ast.walk(_tree(module)) if isinstance(node, ast.ImportFrom)):
+        for alias in (alias for alias in node.names if name == (alias.asname or alias.name)):
+            origin = importlib.util.resolve_name("." * node.level + (node.module or ""), home)
+            return f"{origin}.{alias.name}"
     return f"{module}.{name}"
 
 

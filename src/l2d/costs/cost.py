@@ -41,8 +41,7 @@ class Cost:
                 raise ParameterError("error_price", problem, self.error_price)
 
     def check_dollars(self, panel: Panel) -> None:
-        """Refuse prices that the data call dollars if nobody says what an error costs: one would count as $1. Losses above 1 may
-        be dollars themselves."""
+        """Refuse dollars if nobody says what an error costs: one would count as $1. Losses above 1 may be dollars themselves."""
         in_dollars = panel.unit.dollars and largest_known(panel.train.errors) <= 1
         if self.error_price is None and self.scale == 1 and in_dollars:
             said = "the data call their prices usd; say what a wrong answer costs, such as cost.error_price=1 for $1"

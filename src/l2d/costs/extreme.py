@@ -35,9 +35,8 @@ def strongest(errors: Tensor) -> int:
 
 
 def extreme_prices(errors: Tensor) -> Tensor:
-    """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of the rows is nearest
-    95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]: rows with the same ones have
-    the same cheapest expert, so patterns are enough."""
+    """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of rows is nearest 95 %.
+    Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]."""
     p = errors.shape[1]
     graded = ~((errors == 0) | (errors == 1))
     if p > MOST_EXPERTS or graded.any():
@@ -54,8 +53,7 @@ def extreme_prices(errors: Tensor) -> Tensor:
 
 
 def extreme_shares(prices: Tensor, train: Tensor, test: Tensor, names: Sequence[str]) -> ExtremeShares:
-    """Under extreme prices, the share of the oracle's decisions for the expert that is the strongest on the training rows.
-    train, test: errors [N, p]."""
+    """The oracle's share of decisions for the expert that is the strongest on the training rows. train, test: errors [N, p]."""
     strong = strongest(train)
 
     def share(errors: Tensor) -> float:

@@ -46,10 +46,10 @@ class Agreement:
             raise ParameterError("agree", unknown("rule", rule, RULES), rule)
 
     def kinds(self, answers: Sequence[Sequence[Any]]) -> np.ndarray:
-        """int64 [n, p]: for each answer the place of the first one in its row that it agrees with, its own if there is none, or −1
-        without an answer."""
+        """int64 [n, p]: the place of the first answer in the row that each agrees with, its own if there is none; −1: no answer."""
         texts = [[as_text(answer) for answer in row] for row in answers]
-        keys, agree = texts, own_function(self.rule) if self.is_own else None
+        keys: list[list[Key]] = [[*row] for row in texts]
+        agree = own_function(self.rule) if self.is_own else None
         if self.name == "similar":
             agree = similar(texts, float(self.value))
         elif not self.is_own:
@@ -100,11 +100,11 @@ def json_field(text: str | None, field: str) -> str | None:
 
 
 def within(share: Decimal) -> Agree:
-    def agree(one: Key, two: Key) -> bool:
+    def agree(one: Any, two: Any) -> bool:
         if isinstance(one, tuple) and isinstance(two, tuple):  # percentages
             one, two = one[0], two[0]
         numbers = isinstance(one, Decimal) and isinstance(two, Decimal)
-        return one == two or bool(numbers and abs(one - two) <= share * max(abs(one), abs(two)))  # type: ignore[operator,type-var]
+        return one == two or bool(numbers and abs(one - two) <= share * max(abs(one), abs(two)))
 
     return agree
 
@@ -117,7 +117,7 @@ def similar(texts: Sequence[Sequence[Key]], least: float) -> Agree:
     number = {text: place for place, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
     pairs, close = sorted({(number[one], number[two]) for row in rows for one, two in combinations(row, 2)}), set()
     vectorizer = HashingVectorizer(analyzer="char_wb", ngram_range=GRAMS, n_features=2**18)
-    vectors = vectorizer.transform(number) if pairs else None
+    vectors: Any = vectorizer.transform(number) if pairs else None
     for begin in range(0, len(pairs), PAIRS):
         one, two = np.array(part := pairs[begin : begin + PAIRS]).T
         cosines = np.asarray(vectors[one].multiply(vectors[two]).sum(axis=1)).ravel()
@@ -148,8 +148,7 @@ def own_function(rule: str) -> Agree:
 
 @dataclass(frozen=True)
 class Said:
-    """What p experts said on n rows, as it was given: answers as text [n, p], None where there is none; confidence and length
-    float64 [n, p], NaN where not known."""
+    """What p experts said on n rows: answers as text [n, p], None for none; confidence, length float64 [n, p], NaN if not known."""
 
     answers: np.ndarray | None
     confidence: np.ndarray

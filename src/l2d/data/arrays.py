@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from l2d.core.prices import UNKNOWN_UNIT, PriceUnit
 from l2d.core.replies import Replies
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
@@ -44,7 +45,6 @@ class Answers:
 
 def joined(one: Any, two: Any) -> Any:
     """The rows of both: tensors, arrays, tuples, lists or Replies; None if one has none."""
-    import numpy as np
     import torch
 
     if one is None or two is None:
@@ -124,10 +124,9 @@ class Seen:
 @dataclass(frozen=True)
 class Arrays:
     """Inputs (uint8 images [N, H, W, C], float32 features [N, F] or int32 tokens [N, L]) and int64 labels [N] (−1 where unknown).
-    validation: training rows that the data reserve for it. origin: for each split, its rows in the published training set. panel:
-    what experts did, if that came with the data. groups: int [N], equal for rows that must stay on one side of a split. categories:
-    for a breakdown of the results. texts: the training and the test questions, as prompts for a language model. seen: what the
-    inputs are made from. reading: what the encoder of texts has learned."""
+    validation: training rows reserved for it. origin: for each split, its rows in the published training set. panel: what experts
+    did, if that came with the data. groups: int [N], equal for rows that must stay on one side of a split. texts: the training and
+    the test questions, as prompts for a language model. reading: what the encoder of texts has learned."""
 
     train_inputs: Tensor
     train_labels: Tensor
@@ -176,7 +175,7 @@ def taken(values: Any, rows: Tensor) -> Any:
     """These rows of a tensor, an array, a tuple or a list; None of None."""
     if isinstance(values, tuple | list):
         return type(values)(values[row] for row in rows.tolist())
-    return None if values is None else values[rows]
+    return None if values is None else values[rows.numpy() if isinstance(values, np.ndarray) else rows]
 
 
 def moved_to_the_front(inputs: Tensor, rows: Tensor) -> Tensor:
@@ -194,8 +193,7 @@ def fingerprint_of(*tensors: Tensor) -> str:
 
 
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel of images or per feature of rows, from evenly spaced rows with at most about
-    SAMPLED values."""
+    """Mean and standard deviation per channel or feature, from evenly spaced rows with at most about SAMPLED values."""
     import torch
 
     rows = rows[:: max(1, len(rows) * source[0].numel() // SAMPLED)]

@@ -35,8 +35,7 @@ class Inputs:
 
 
 def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
-    """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the free memory; never on a CPU, where
-    streaming gathers them faster)."""
+    """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the free memory; never on a CPU)."""
     fits = device.type != "cuda" or inputs.nbytes < torch.cuda.mem_get_info(device)[0] / 2
     chosen = on_device == "auto" and device.type != "cpu" and fits
     return Inputs(inputs, device, resident=on_device == "true" or chosen)
@@ -53,8 +52,7 @@ def width_of(lengths: Tensor) -> int:
 
 
 def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """The same positions, in batches of similar length. Batches are in random order; positions left over stay at the end.
-    order [n]: random positions. lengths [n]: by position."""
+    """The random positions of `order` [n] in batches of similar length; those left over stay last. lengths [n]: by position."""
     number = len(order) // size
     full, rest = order[: number * size], order[number * size :]
     windows = [part[lengths[part].argsort(stable=True)] for part in full.split(WINDOW * size)]
@@ -100,8 +98,7 @@ def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
 
 
 def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
-    """Shift each image, filling with zeros, and mirror it where its draw says so. images [B, H, W, C], draws: of
-    `draw_augmentation`."""
+    """Shift each image [B, H, W, C], filling with zeros, and mirror it where its draw (`draw_augmentation`) says so."""
     b, h, w, _ = images.shape
     y = torch.arange(h, device=images.device) + draws[:, :1]
     x = torch.arange(w, device=images.device).expand(b, w)
@@ -115,13 +112,10 @@ def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
 
 
 class Batches:
-    """Every row once per pass. All batches have the same size, for one compilation, but the last lacks fewer rows than there are
-    batches. With a seed, order and augmentation follow from the seed and the epoch alone, on a GPU as on a CPU: a resumed run sees
-    the same batches. Each of `world` ranks takes its own rows of the common order; `batch_size` is for all ranks together.
-
-    inputs: of all rows; rows [n]: this split's rows among them; costs [n, p] and labels [n]: of the split. parts: number of
-    micro-batches per batch (raised after running out of memory). `weights`: of the micro-batches, by rows; over a batch they sum to
-    `parts`."""
+    """Every row once per pass. Batches have one size, for one compilation; the last lacks fewer rows than there are batches. With
+    a seed, order and augmentation follow from the seed and the epoch alone, on a GPU as on a CPU. Each of `world` ranks takes its
+    own rows of the common order; `batch_size` is for all ranks together. inputs: of all rows; rows [n]: this split's among them.
+    parts: number of micro-batches per batch (raised after running out of memory). `weights`: of the micro-batches."""
 
     def __init__(
         self,

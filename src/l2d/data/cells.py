@@ -57,8 +57,7 @@ def cell_number(cell: object) -> float:
 
 
 def cell_amount(cell: object, plain: float = 1.0) -> float:
-    """The number in a cell, 1 or 0 for a word in YES_NO, dollars, or seconds; NaN for anything else. plain: the unit of numbers
-    that have none."""
+    """The number, dollars or seconds in a cell, 1 or 0 for a word in YES_NO, else NaN. plain: the unit of plain numbers."""
     if (value := cell_number(cell)) == value:  # not NaN
         return value * plain
     text = SKIN.sub("", str(cell).strip().lower())

@@ -1,5 +1,4 @@
-"""Columns that may have decided who was asked in a log: as numbers for its model, and a test of the columns that nobody named.
-Light: torch and scipy are imported where they are used."""
+"""Columns that may have decided who was asked in a log: as numbers for its model, and a test of the columns that nobody named."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ CHANCE = 0.01  # that some column is named although none tells who was asked
 
 
 def groups_of(sheet: Sheet, column: str) -> np.ndarray:
-    """int [n], from 0: the group of each row. A value is a group, so is an empty cell, and so are all rare values together; numbers
-    with many values are divided into quantiles."""
+    """int [n], from 0: a group for each value, for empty cells, for all rare values, or for quantiles of many numbers."""
     cells = sheet.columns[column]
     values, empty = floats(cells), missing(cells)
     if not np.isnan(values[~empty]).any() and len(np.unique(values[~empty])) > MANY:
@@ -33,11 +31,13 @@ def groups_of(sheet: Sheet, column: str) -> np.ndarray:
     return np.unique(np.where(count[number] < RARE, -1, number), return_inverse=True)[1]
 
 
-def encoded(sheet: Sheet, columns: Sequence[str]) -> Tensor:
-    """float64 [n, C]: a column of 0 and 1 for each group; a number with many values also as it is, standardised."""
+def encoded(sheets: Sequence[Sheet], columns: Sequence[str]) -> Tensor:
+    """float64 [n, C], of all sheets: 0 or 1 for each group; a number with many values also as it is, standardised."""
+    import pyarrow as pa
     import torch
 
-    parts = []
+    cells = {name: pa.chunked_array([part for one in sheets for part in one.columns[name].chunks]) for name in columns}
+    sheet, parts = Sheet(sheets[0].path, cells), []
     for column in columns:
         groups, values = groups_of(sheet, column), floats(sheet.columns[column])
         parts.append(np.eye(groups.max() + 1)[groups])
@@ -60,9 +60,8 @@ def clustered(inputs: Tensor, least: int) -> Tensor:
 
 
 def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[str, tuple[float, float]]:
-    """{column: (chance, without)} of the columns that tell, beyond chance, which experts were asked, bool [n, p]: by a χ² test
-    whose level is divided by the number of columns. chance: the mean share, among the other rows of a row's group, of rows on which
-    the same experts were asked; without: among all other rows."""
+    """{column: (chance, without)} of the columns that tell by a χ² test which experts were asked, bool [n, p]. chance: the mean
+    share of the other rows of a row's group on which the same experts were asked; without: of all other rows."""
     from scipy.special import chdtrc  # scipy.stats takes a second to import
 
     who, found = np.unique(asked, axis=0, return_inverse=True)[1].reshape(-1), dict[str, tuple[float, float]]()
@@ -80,8 +79,7 @@ def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[s
 
 
 def warning(sheet: Sheet, columns: Sequence[str], asked: np.ndarray, experts: Sequence[str]) -> str:
-    """Name the unused columns that tell who was asked: if they also tell how hard a query is, all estimates are wrong. Not those
-    of an expert, such as chars_NAME."""
+    """Name the unused columns, but those of an expert, that tell who was asked: if they matter, all estimates are wrong."""
     own = tuple(f"_{expert}" for expert in experts)
     found = tells_who(sheet, [name for name in columns if name in sheet.columns and not name.endswith(own)], asked)
     names = sorted(found, key=lambda name: found[name], reverse=True)

@@ -1,4 +1,4 @@
-"""All that is asked of a dataset. Light: does not import torch."""
+"""All that is asked of a dataset. Light to import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DatasetBase:
 
     @property
     def error_price(self) -> float | None:
-        """The price of a wrong answer in the run that wrote the data, a log; None if it is not known. Nothing is loaded."""
+        """The price of a wrong answer in the run that wrote the data, a log; None if it is not known."""
         return None
 
     @property

@@ -100,7 +100,7 @@ def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[s
     if names is None:
         names = [str(name) for name in costs.columns] if is_frame(costs) else [f"expert {k + 1}" for k in range(p)]
     found = tuple(map(str, names))
-    if len(found) != p or len({*map(same_name, found)}) < p:
+    if not len(found) == len({*map(same_name, found)}) == p:
         problem = f"must be {p} different names, one for each column of the costs; capitals and spaces do not count"
         raise ParameterError("experts", problem, list(names))
     return found
@@ -116,9 +116,7 @@ def read_amounts(
     if array.dtype.kind not in "biuf" or not fits:
         raise ParameterError(name, f"must be numbers {wanted}, not {array.dtype} {list(array.shape)}")
     found = array.astype(np.float64)
-    wrong = np.argwhere(~(np.isfinite(found) & ((found >= 0) | signed) | (np.isnan(found) & gaps)))
-    if len(wrong):
-        place = wrong[0].tolist()
+    for place in np.argwhere(~(np.isfinite(found) & ((found >= 0) | signed) | (np.isnan(found) & gaps))).tolist():
         value = f"the value at {place}, counted from 0, is {found[tuple(place)]}"
         raise ParameterError(name, f"must be finite{'' if signed else ' and not negative'}; {value}")
     return torch.from_numpy(found)
@@ -133,8 +131,7 @@ def in_order(values: Any, names: Sequence[str]) -> Any:
 def read_outcomes(
     costs: Any, errors: Any, prices: Any, names: Sequence[str] = (), *, gaps: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then. names: the order
-    of the columns of DataFrames. gaps: NaN is "not asked"."""
+    """errors (or costs with prices) [n, p], prices [p] or [n, p]. names: a DataFrame's order. gaps: NaN is "not asked"."""
     if (costs is None) == (errors is None):
         raise ParameterError("costs", "give either costs, or errors and optionally prices")
     if costs is not None and prices is not None:

@@ -45,13 +45,6 @@ class Sheet:
         columns = {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}
         return replace(self, columns=columns, rows=rows)
 
-    def of_columns(self, names: Sequence[str], sheets: "Sequence[Sheet]") -> "Sheet":
-        """These columns, the rows of the sheets one after another."""
-        import pyarrow as pa
-
-        parts = {name: [part for sheet in sheets for part in sheet.columns[name].chunks] for name in names}
-        return replace(self, columns={name: pa.concat_arrays(chunks) for name, chunks in parts.items()})
-
     @property
     def names(self) -> list[str]:
         return list(self.columns)
@@ -82,8 +75,7 @@ class Sheet:
         return replace(self, columns={**self.columns, **filled})
 
     def numbers(self, column: str, *, gaps: bool = False, plain: float = 1.0) -> np.ndarray:
-        """float64 [n]; false and no are 0, true and yes are 1; dollars and seconds. gaps: cells may be empty, NaN then. plain: the
-        unit of cells that have none."""
+        """float64 [n]: numbers, 0/1 for words, dollars, seconds. gaps: empty cells are NaN. plain: the unit of plain cells."""
         import pyarrow as pa
 
         cells = self.columns[column] if gaps else self._filled(column)
@@ -149,10 +141,8 @@ class Sheet:
         import pyarrow.compute as pc
 
         cells = self.columns[column]
-        if str(cells.type) not in TEXT:
-            return False
-        words = pc.sum(pc.match_substring(cells, " ")).as_py() or 0
-        return bool(min(pc.count_distinct(cells).as_py(), words) > len(cells) / 2)
+        several = pc.sum(pc.match_substring(cells, " ")).as_py() or 0 if str(cells.type) in TEXT else 0
+        return bool(several > len(cells) / 2 and pc.count_distinct(cells).as_py() > len(cells) / 2)
 
     def fault(self, column: str, what: str, where: str = "") -> None:
         """Raise a fault of a column, or keep it for later; one of each kind."""

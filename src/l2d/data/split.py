@@ -12,9 +12,8 @@ from l2d.data.arrays import Answers
 @dataclass(frozen=True)
 class Split:
     """One split of n rows. source: inputs, in which `rows` [n] are the split's. answers, costs [n, p], labels [n]: of these rows.
-    prices: the price part of the costs, [p], or [n, p] if it differs between rows. logged: how a log knows the costs of rows that
-    judge a router, which are doubly robust then. without_prices: the costs are errors alone, for methods that add the prices
-    of rows only to decide."""
+    prices: the price part of the costs, [p] or [n, p]. logged: how a log knows the costs of rows that judge a router.
+    without_prices: the costs are errors alone, for methods that add the prices of rows only to decide."""
 
     source: Tensor
     rows: Tensor

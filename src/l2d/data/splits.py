@@ -40,8 +40,7 @@ def _sides(held_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
-    """Sorted training rows (kept, held out for validation): as the data say, one of the folds that the seed deals the rows into
-    ("2/5" is the second of five), or a share of each class, drawn by seed."""
+    """Sorted training rows (kept, held out for validation): as the data say, a fold ("2/5"), or a share of each class, by seed."""
     if fold is not None:
         return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is not None:
@@ -119,8 +118,7 @@ def latest_rows(times: np.ndarray, fraction: float, groups: Tensor | None) -> tu
 def stratified_split(
     labels: Tensor, fraction: float, seed: int, *, parameter: str = "validation_fraction", strict: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Sorted rows (kept, held out), each class held out in proportion. parameter: the caller's name for the fraction. Not
-    strict: classes are ignored if there are too many or one has a single row."""
+    """Sorted rows (kept, held out in proportion). Not strict: classes are ignored if too many or too small."""
     from sklearn.model_selection import train_test_split
 
     n, sizes = len(labels), np.unique(labels.numpy(), return_counts=True)[1]

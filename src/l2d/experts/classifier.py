@@ -23,8 +23,7 @@ from l2d.utils.seeding import derive_seed, stream
 
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
-    """The sorted rows that an expert learns from: all training rows of its own classes, and `fraction` of all other rows.
-    labels int [N], train: row numbers among them, owned bool [num_classes]."""
+    """Sorted rows: all of `train` (row numbers among the labels) with classes that the expert owns, `fraction` of the others."""
     own = owned[labels[train]]
     others = train[~own]
     chosen = rng.permutation(len(others))[: round(fraction * len(others))]
@@ -123,19 +122,11 @@ class Classifiers:
         return trainer, classifier
 
     def _trainer(self, precision: str, parts: int, bar: pl.Callback) -> pl.Trainer:
+        options: Any = {"accelerator": self.compute.accelerator, "deterministic": self.compute.deterministic}
+        options |= {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "callbacks": [bar]}
+        options |= {"max_epochs": self.recipe.epochs, "accumulate_grad_batches": parts, "precision": precision}
         try:
-            return make_trainer(
-                accelerator=self.compute.accelerator,
-                devices=1,
-                precision=precision,
-                deterministic=self.compute.deterministic,
-                max_epochs=self.recipe.epochs,
-                accumulate_grad_batches=parts,
-                logger=False,
-                callbacks=[bar],
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-            )
+            return make_trainer(devices=1, **options)
         except ParameterError as error:  # it names a key of conf/trainer: no "experts." before it
             raise L2DError(str(error)) from error
 
@@ -145,7 +136,7 @@ class Classifiers:
         if {"mean", "std"} & inspect.signature(self.network).parameters.keys():
             statistics = dict(zip(("mean", "std"), channel_statistics(self.arrays.train_inputs, rows), strict=True))
         with under("network"):
-            return self.network(num_outputs=self.arrays.num_classes, head="linear", **statistics)  # type: ignore[no-any-return]
+            return self.network(num_outputs=self.arrays.num_classes, head="linear", **statistics)
 
     def _predict(self, trainer: pl.Trainer, classifier: Classifier, part: str, rows: Tensor) -> Tensor:
         if not len(rows):

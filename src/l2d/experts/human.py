@@ -1,7 +1,5 @@
-"""People as experts, beside machine experts: CIFAR-N's annotators and, on CIFAR-10's test images, CIFAR-10H's votes.
-
-The published files are read from <data_dir>/human/; they are not part of this repository (docs/human_experts.md).
-"""
+"""People as experts, beside machine experts: CIFAR-N's annotators and, on CIFAR-10's test images, CIFAR-10H's votes, read from
+<data_dir>/human/ (docs/human_experts.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from l2d.experts.request import Experts
+from l2d.data.arrays import Answers, Panel
+from l2d.experts.cache import Cache
+from l2d.experts.request import ExpertRequest, Experts
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.parameters import Count
 from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
@@ -20,15 +21,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from l2d.data.arrays import Answers, Panel
-    from l2d.experts.cache import Cache
-    from l2d.experts.request import ExpertRequest
-    from l2d.utils.parameters import Count
 
-FOLDER = "human"
 OTHER_PEOPLE = (
-    "experts=human: different people labelled the training images (CIFAR-10N) and the test images (CIFAR-10H), and the"
-    " latter make fewer errors: the router is tested on people it was not trained on (docs/human_experts.md)"
+    "experts=human: CIFAR-10H's people, on the test images, make fewer errors than CIFAR-10N's, on the training images"
 )
 
 
@@ -46,8 +41,7 @@ def machines_and_people(p: int, people: int) -> tuple[str, ...]:
 
 
 class HumanExperts(Experts):
-    """Machine experts, then people: columns of labels, each filled by many annotators in turns. The seed is that of the machine
-    experts, so that rows they learned from never become validation rows."""
+    """Machine experts, then people: columns of labels. The seed is the machine's: what it learned from is never validated on."""
 
     seed: int | None
 
@@ -66,14 +60,11 @@ class HumanExperts(Experts):
     def panel(self, request: ExpertRequest) -> Panel:
         from torch.nn import functional as F
 
-        from l2d.data.arrays import Panel
-
-        arrays = request.arrays
         train, test = self._answers(request)  # first: a bad file fails at once, not after training the machine
         machine = self.machine.panel(replace(request, cache=machine_cache(request.cache)))
         names = machines_and_people(len(machine.names), self.people)
-        learned = append_people(machine.train, train, arrays.train_labels)
-        judged = append_people(machine.test, test, arrays.test_labels)
+        learned = append_people(machine.train, train, request.arrays.train_labels)
+        judged = append_people(machine.test, test, request.arrays.test_labels)
         # A person knows all classes.
         coverage = None if machine.coverage is None else (*machine.coverage, *[1.0] * self.people)
         knows = None if machine.knows is None else F.pad(machine.knows, (0, 0, 0, self.people), value=True)
@@ -83,7 +74,7 @@ class HumanExperts(Experts):
         """The labels of the people on the training and test rows, int64 [N, people] each."""
         from l2d.experts.annotations import draw_votes, read_annotations, read_votes
 
-        arrays, folder = request.arrays, request.data_dir / FOLDER
+        arrays, folder = request.arrays, request.data_dir / "human"
         labels, columns, votes = self.published
         splits = read_annotations(folder / labels, columns[: self.people], arrays)
         if votes is None:
@@ -101,7 +92,6 @@ def append_people(machine: Answers, people: Tensor, labels: Tensor) -> Answers:
     import torch
 
     from l2d.core.costs import expert_errors
-    from l2d.data.arrays import Answers
 
     errors = torch.cat([machine.errors, expert_errors(people, labels)], dim=1)
     return Answers(errors, None if machine.predictions is None else torch.cat([machine.predictions, people], dim=1))
@@ -112,6 +102,5 @@ def machine_cache(cache: Cache) -> Cache:
     experts = cache.identity.get("experts")
     if not isinstance(experts, Mapping):
         return cache
-    machine = experts["machine"]
-    title = cache.title.removesuffix(str(experts["name"])) + str(machine["name"])
-    return replace(cache, title=title, identity={**cache.identity, "experts": machine})
+    title = cache.title.removesuffix(str(experts["name"])) + str(experts["machine"]["name"])
+    return replace(cache, title=title, identity={**cache.identity, "experts": experts["machine"]})

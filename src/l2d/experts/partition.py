@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-
-    from l2d.data.arrays import Arrays, Panel
 
 
 def class_experts(p: int) -> tuple[str, ...]:
@@ -42,7 +41,6 @@ def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor,
     import torch
 
     from l2d.core.costs import expert_errors
-    from l2d.data.arrays import Answers, Panel
 
     owners = class_owners(coverage, arrays.num_classes)
     learned = Answers(expert_errors(train, arrays.train_labels), train)

@@ -49,8 +49,7 @@ class Experts:
 
     @staticmethod
     def expert_names(*_: Any, **__: Any) -> Sequence[str] | None:
-        """(coverage, **arguments of the constructor): the names of its panel; None if these do not tell. Prices by name and the
-        same prices as a list are then one run."""
+        """(coverage, **arguments of the constructor): the names of its panel; None if these do not tell."""
         return None
 
     def identity(self) -> str:

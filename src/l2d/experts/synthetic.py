@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from l2d.data.arrays import Panel
 from l2d.experts.partition import class_owners, class_panel
-from l2d.experts.request import Experts
+from l2d.experts.request import ExpertRequest, Experts
+from l2d.utils.parameters import Seed
 from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
-
-    from l2d.data.arrays import Panel
-    from l2d.experts.request import ExpertRequest
-    from l2d.utils.parameters import Seed
 
 
 def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generator) -> Tensor:
-    """g_k(x) = y where expert k owns class y, else uniform over all classes (so sometimes right by luck). labels int [N],
-    owners int [num_classes] -> int64 [N, p]."""
+    """int64 [N, p]: g_k(x) = y where expert k owns class y, else uniform over all classes. owners int [num_classes]."""
     import torch
 
     p = int(owners.max()) + 1

@@ -1,16 +1,9 @@
 """Experts whose answers came with the data."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from l2d.experts.request import Experts
+from l2d.data.arrays import Panel
+from l2d.experts.request import ExpertRequest, Experts
 from l2d.utils.errors import L2DError, ParameterError
-
-if TYPE_CHECKING:
-    from l2d.data.arrays import Panel
-    from l2d.experts.request import ExpertRequest
-    from l2d.utils.parameters import Seed
+from l2d.utils.parameters import Seed
 
 
 class TableExperts(Experts):

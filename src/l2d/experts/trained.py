@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from l2d.config import Recipe
+from l2d.data.arrays import Panel
 from l2d.experts.partition import class_owners, class_panel
-from l2d.experts.request import Experts
+from l2d.experts.request import ExpertRequest, Experts
 from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import Count, Factory, Seed, Share
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
-
-    from l2d.config import Recipe
-    from l2d.data.arrays import Panel
-    from l2d.experts.request import ExpertRequest
-    from l2d.utils.parameters import Count, Factory, Seed, Share
 
 
 class TrainedExperts(Experts):

@@ -36,7 +36,7 @@ LATENCIES = [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]]
 PROPENSITIES = [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]]
 
 
-def load(path: Path, **changes: Any) -> Arrays:
+def load(path: Path, **changes: Any) -> Any:
     """With the split column of the log."""
     return load_table(path, **{"split": "split", **changes})
 

@@ -33,8 +33,6 @@ CHAT: Cells = {
 def replies(arrays: Arrays) -> Replies:
     """Of all rows."""
     panel = panel_of(arrays)
-    assert panel.train.replies is not None
-    assert panel.test.replies is not None
     return panel.train.replies.followed_by(panel.test.replies)
 
 

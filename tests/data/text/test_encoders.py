@@ -77,16 +77,6 @@ def test_equal_texts_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [["x", "xx"], ["war"]]
 
 
-def test_the_bar_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    reader = Embeddings(model="none", max_length=8, start_share=0.25, batch_size=1)
-    monkeypatch.setattr(reader, "_mean_states", lambda batch, lost: lost.update({batch[0]: 0}) or np.zeros((1, 1)))
-    texts = [str(number) for number in range(40)]
-    for terminal in (False, True):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        reader.embed(texts)
-        assert ("40" in capsys.readouterr().err) == terminal
-
-
 def test_computed_once_and_kept(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     real = Embeddings.embed

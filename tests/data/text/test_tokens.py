@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.tiny_encoders import write_encoder, write_tokenizer
 
-from l2d.data.text import encoders, tokens
+from l2d.data.text import tokens
 from l2d.data.text.pretrained import identity_of, load_tokenizer
 from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of
 from l2d.utils.errors import ParameterError
@@ -46,14 +46,6 @@ def test_tokens_of_each_text_alone(encoder: Path, tmp_path: Path, monkeypatch: p
     assert not is_tokens(torch.zeros(3, 8, 8, 1, dtype=torch.uint8))
 
 
-def test_the_question_at_the_end_of_a_long_text_is_read(encoder: Path) -> None:
-    """[CLS] history, then the last five words and [SEP]: a quarter of the eight tokens and three quarters."""
-    reader, tokenizer = Tokens(model=str(encoder), **LONG), load_tokenizer(str(encoder))
-    for question in ("what is the capital of", "how many apples does anna"):
-        [found] = reader.embed([f"history {'war ' * 400}{question}"]).tolist()
-        assert tokenizer.decode(found) == f"[CLS] history {question} [SEP]"
-
-
 def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, pad=False)
     assert Tokens(model=str(tmp_path), **LONG).embed(["war"])[0, 3:].tolist() == [PADDING] * 5
@@ -62,18 +54,6 @@ def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
 def test_bad_lengths(encoder: Path) -> None:
     with pytest.raises(ParameterError, match=r"^max_length=65: .* 64 tokens"):
         Tokens(model=str(encoder), max_length=65, start_share=0.25).embed(["war"])
-
-
-def test_cut_texts_are_counted_once(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    encoders.say_once.cache_clear()
-    reader = Tokens(model=str(encoder), **LONG)
-    for _ in range(2):
-        reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_005], tmp_path)
-    assert capsys.readouterr().err == f"{reader.note}\n"
-    # [CLS] and [SEP] fill two of the eight
-    assert reader.note == encoders.note_of_cut([1, *[0] * 6, 24_999], 8)
-    reader.embed(TEXTS)
-    assert reader.note is None
 
 
 def test_the_files_of_the_model_are_its_identity(encoder: Path) -> None:

@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -220,12 +219,6 @@ def test_half_of_a_batch_that_was_not_full_is_tried(model: Any, monkeypatch: pyt
     assert sizes == [3, 1, 1, 1]
 
 
-def test_without_a_template_chat_is_plain(model: Any) -> None:
-    run = functools.partial(score_letters, model, make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
-    one, other = (run(chat=chat) for chat in (True, False))
-    assert np.array_equal(one.probabilities, other.probabilities)
-
-
 def test_split_shared_by_hand() -> None:
     """The longest beginning that all have, one token at least being left to each."""
     assert scoring.split_shared([[7, 8, 1], [7, 8, 2, 3]], ["A", "B"]) == TokenizedQuestion([7, 8], [[1], [2, 3]])
@@ -249,25 +242,6 @@ def test_seconds_are_an_equal_share_of_the_batchs(model: Any, monkeypatch: pytes
     monkeypatch.setattr(scoring, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     found = score_letters(model, make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
     assert sorted(found.seconds) == [0.5, 0.5, 1]
-
-
-@pytest.mark.slow
-def test_out_of_memory_means_smaller_batches(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes: list[int] = []
-
-    def before(size: int) -> None:
-        sizes.append(size)
-        if size > 3:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-
-    tokenizer, prompts = make_tokenizer(), questions(10)
-    run = functools.partial(score_letters, tokenizer=tokenizer, prompts=prompts, letters=LETTERS, progress=False)
-    found, plain = run(Wrapped(model, before), batch_size=8), run(model, batch_size=8)
-    np.testing.assert_allclose(found.probabilities, plain.probabilities, atol=1e-5)
-    assert found.answers.tolist() == plain.answers.tolist()
-    assert sizes == [8, 4, 2, 2, 2, 2, 2]
-    said = capsys.readouterr().err
-    assert re.findall(r"tiny: .*memory.* (\d) .* (\d)", said) == [("8", "4"), ("4", "2")]
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ class HarnessSample(NamedTuple):
 def harness_outcomes(
     files: Sequence[tuple[str, Path]], metric: str | None = None, filter: str | None = None
 ) -> RecordedOutcomes:
-    """Sample files of lm-evaluation-harness (--log_samples), joined by id. files: (model, file). Several files of one model are
-    several tasks; ids are then TASK/doc_id."""
+    """Sample files (model, file), joined by id; if a model has several tasks, ids are TASK/doc_id."""
     several_tasks = len({_task(file) for _, file in files}) > 1
     models: dict[str, dict[str, HarnessSample]] = {}
     for model, file in files:

@@ -94,8 +94,7 @@ def kinds_of(sheet: Sheet, name: str) -> dict[str, str]:
 
 
 def experts_by_value(kinds: Kinds) -> list[str]:
-    """Columns of grades or scores by their names, else of right and wrong by their values, if there are several and no column is
-    called expert or the like: each is an expert's."""
+    """Columns of grades by their names, else by their values, if there are several and none is called expert."""
     if any(fit(name, kinds[name], "expert")[0] > 1 for name in kinds):
         return []
     scored = [name for name in kinds if fit(name, kinds[name], "correct")[0] > 1]
@@ -119,8 +118,7 @@ def guess_roles(kinds: Kinds, given: Mapping[str, str], wanted: Sequence[str]) -
 
 
 def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
-    """How well a column fits a role, and why: 4 by its whole name, 3 if it begins or ends so, 2 if it has the word, 1 by its values
-    alone, 0 not at all."""
+    """How well a column fits a role, and why: 4 by its name, 3 its begin or end, 2 a word in it, 1 its values, 0 not at all."""
     names, fitting, alone = (words.split() for words in ROLES[role])
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)

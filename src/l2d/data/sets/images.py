@@ -96,8 +96,7 @@ class CIFAR100(CIFAR10):
 
 
 class CIFAR100N(CIFAR100):
-    """The training images of CIFAR-100, read from its folder: CIFAR-100N's annotators labelled no test images. 20 % of each class
-    are the test split, the same for every seed."""
+    """CIFAR-100's training images, from its folder: the others have no annotators. 20 % of each class are the test split."""
 
     def fingerprint(self, data_dir: Path) -> str:
         whole = super().fingerprint(data_dir)

@@ -7,19 +7,7 @@ import numpy as np
 
 from l2d.data.arrays import same_name
 from l2d.data.cells import cell_amount, cell_word, missing
-from l2d.data.sets.outcomes import (
-    ALSO_CALLED,
-    ANSWER,
-    CONFIDENCE,
-    LATENCY,
-    LENGTH,
-    MONEY,
-    OUTCOMES,
-    PROPENSITY,
-    check_answers,
-    near_names,
-    refuse_near,
-)
+from l2d.data.sets.outcomes import ALSO_CALLED, OUTCOMES, PROPENSITY, SAID, check_answers, near_names, refuse_near
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
@@ -28,9 +16,9 @@ EXPERT, ID = "expert", "id"
 WORDS = ("prediction", "answer", "prompt", EXPERT)  # columns in which Yes is no number
 MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
-PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
+PREFIXES = {"latency": "latency_", "propensity": PROPENSITY}
 # The same, unless the user names them as something else: `answer` may be the right one. `length` alone may be the query's.
-REPLY = {"answer": ANSWER, "confidence": CONFIDENCE, "length": LENGTH}
+REPLY = {prefix.removesuffix("_"): prefix for prefix in SAID}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
 AFTER = (
     *(EXPERT, "answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice"),
@@ -55,7 +43,7 @@ def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
     assert outcome is not None
     refuse_near(sheet, ["propensity", *(OUTCOMES if outcome == "cost" else ())])
     money = [name for name in money_of_answers(sheet) if name != outcome]
-    found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, MONEY[0])}
+    found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, "price_")}
     reply = {name: prefix for name, prefix in REPLY.items() if name in sheet.names and name not in taken}
     found |= {name: prefix for name, prefix in PREFIXES.items() if name in sheet.names}
     return found if [*reply] == ["length"] else found | reply
@@ -77,9 +65,8 @@ def money_of_answers(sheet: Sheet) -> list[str]:
 def widened(
     sheet: Sheet, only: list[str] | None, named: list[str], first_of: list[str], merge: Sequence[Sequence[str]] = ()
 ) -> Sheet:
-    """only: the experts to use, by their names or their columns; None for all. named: columns that must not differ between the
-    answers to one query; others that do are left out. first_of: columns of which a query has the value of its first answer. merge:
-    lists of names of one expert; the first is meant."""
+    """only: the experts to use, by their names or columns. named: columns that must not differ between the answers to one query;
+    others that do are left out. first_of: columns with the value of the first answer. merge: lists of names of one expert."""
     import pyarrow as pa
 
     columns, experts = answer_columns(sheet, (*named, *first_of)), sheet.words(EXPERT)
@@ -125,8 +112,7 @@ def widened(
 def _without_wrong_propensities(
     sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray
 ) -> dict[str, str]:
-    """If the answers to a query are graded one by one, an outcome is known less often than its expert was asked: then propensities
-    are left out. query, used: of each row."""
+    """No propensities if answers to a query are graded one by one: an outcome is known less often than its expert was asked."""
     outcome = next(iter(columns))
     graded = ~missing(sheet.columns[outcome])
     partly = np.intersect1d(query[used & graded], query[used & ~graded])

@@ -16,8 +16,7 @@ HUB, HUB_FILE = "cais/mmlu", "all/test-00000-of-00001.parquet"
 
 
 class MMLU(Table):
-    """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once. Without
-    columns of outcomes, language models are asked."""
+    """A table with prompt, subject and answer (A to D), or the hub's test set. Without outcomes, language models are asked."""
 
     def is_here(self, data_dir: Path) -> bool:
         return self.path is not None or fetched(data_dir).exists()

@@ -1,6 +1,5 @@
-"""Simulated questions and simulated language models: nothing here is real. The oracle's shares are those the paper reports for
-MMLU: 82.2 / 12.8 / 5.0 % when only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1. (The losses it reports cannot all
-be matched: its two settings imply different outcomes.)"""
+"""Simulated questions and simulated language models. The oracle's shares are those the paper reports for MMLU: 82.2 / 12.8 / 5.0 %
+when only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1."""
 
 import hashlib
 from functools import partial

@@ -4,8 +4,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,8 +28,7 @@ BESIDE = {"prices": MONEY, "latencies": (LATENCY,), "propensities": (PROPENSITY,
 EASILY_MISSPELT = ("propensity", *(begin.removesuffix("_") for begin in SAID))
 
 
-@dataclass(frozen=True)
-class Expert:
+class Expert(NamedTuple):
     """outcome: what its column holds."""
 
     name: str
@@ -81,8 +79,7 @@ def near_names(names: Sequence[str]) -> list[list[str]]:
 
 
 def _refuse_misspelt(sheet: Sheet, experts: list[Expert], *, all_of_them: bool) -> None:
-    """Refuse nearly right names of what belongs to an expert. If all experts are used, so are outcomes whose name is not quite one:
-    an expert that has a price would be left out."""
+    """Refuse nearly right names of what belongs to an expert. all_of_them: also of outcomes, or an expert would be left out."""
     known, names = {expert.name for expert in experts}, sheet.names
     named = {name[len(start) :] for name in names for start in OF_AN_EXPERT if name.casefold().startswith(start)}
     for name in sorted(named - known) if all_of_them else ():
@@ -167,8 +164,7 @@ def amounts_beside(sheet: Sheet, experts: list[Expert]) -> dict[str, np.ndarray]
 
 
 def cell_amounts(sheet: Sheet, column: str, prefix: str) -> np.ndarray:
-    """float64 [n], NaN where a cell is empty; none is negative, but for a confidence. prefix: how such columns begin. A name such
-    as latency_ms says what plain numbers are."""
+    """float64 [n], NaN for empty cells. prefix: how such columns begin. A name such as latency_ms says what plain numbers are."""
     milliseconds = prefix == LATENCY and column in sheet.written and MILLISECONDS.search(sheet.in_file(column))
     values = sheet.numbers(column, gaps=True, plain=1e-3 if milliseconds else 1.0)
     sheet.refuse(column, "negative", (values < 0) & (prefix != CONFIDENCE))
@@ -215,13 +211,13 @@ def reply_columns(names: Sequence[str], experts: Iterable[str]) -> list[str]:
 
 def read_said(sheet: Sheet, experts: Sequence[Expert], asked: np.ndarray) -> Said | None:
     """asked: bool [n, p]. None if the table says nothing of it. A prediction is an answer too."""
-    columns, numbers = dict[str, str](), []
+    columns, numbers, nothing = dict[str, str](), [], np.full(len(sheet), np.nan)
     for expert in experts:
         own = f"{ANSWER}{expert.name}"
         columns[expert.name] = own if own in sheet.names else expert.column if expert.outcome == "prediction" else ""
     for begin in (CONFIDENCE, LENGTH):  # NaN where a cell is empty or an expert has no such column
-        cells = [(f"{begin}{name}", np.full(len(sheet), np.nan)) for name in columns]
-        parts = [cell_amounts(sheet, name, begin) if name in sheet.names else nothing for name, nothing in cells]
+        names = [f"{begin}{name}" for name in columns]
+        parts = [cell_amounts(sheet, name, begin) if name in sheet.names else nothing for name in names]
         numbers.append(np.stack(parts, axis=1))
     explicit = any(column.startswith(ANSWER) for column in columns.values())
     if not explicit and "" in columns.values():
@@ -234,9 +230,8 @@ def read_said(sheet: Sheet, experts: Sequence[Expert], asked: np.ndarray) -> Sai
             needed = f"correct_{name.removeprefix(ANSWER)}"
             sheet.fault(name, f"an answer without an outcome; add {needed}, or rename it if it is something else")
     answers = np.array([list(map(as_text, sheet.columns[column].to_pylist())) for column in columns.values()], object).T
-    for expert_name in (experts[k].name for k in Said.experts_without(answers)):
-        told = f"{expert_name} has no answer; add some, or leave it out (dataset.experts)"
-        sheet.fault(columns[expert_name], told)
+    for one in (experts[k].name for k in Said.experts_without(answers)):
+        sheet.fault(columns[one], f"{one} has no answer; add some, or leave it out (dataset.experts)")
     if lost := int(((answers != None) & ~asked).sum()):  # noqa: E711 (of each cell)
         sheet.note(f"{counted(lost, 'answer')} without an outcome: not used")
     return Said(answers, *numbers)

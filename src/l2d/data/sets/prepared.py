@@ -36,8 +36,7 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
     """The arrays, memory-mapped, after their checksums were compared."""
     import torch
 
-    by_hand = not (folder / "meta.json").exists()
-    arrays = {}
+    by_hand, arrays = not (folder / "meta.json").exists(), {}
     for name, sha256 in (dict.fromkeys(ARRAY_NAMES) if by_hand else checksums(folder)).items():
         file = folder / f"{name}.npy"
         if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):

@@ -135,10 +135,9 @@ class Table(DatasetBase):
         if panel is not None and named.split_by is not None:
             _note_drift(sheet, panel.train.errors, train, test, experts)
         unused = note_columns(sheet, experts, named, read.roles, list(seen.features))
-        if panel is not None and panel.train.propensities is None:
-            asked = (~panel.train.errors.isnan()).numpy()
-            if told := warning(sheet, unused, asked, panel.names):
-                sheet.note(told)
+        asked = None if panel is None or panel.train.propensities is not None else ~panel.train.errors.isnan()
+        if asked is not None and (told := warning(sheet, unused, asked.numpy(), [one.name for one in experts])):
+            sheet.note(told)
         undivided = Arrays(
             inputs,
             labels,
@@ -167,7 +166,6 @@ class Table(DatasetBase):
         return find_experts(sheet, self.named.experts, self.named.outcome)
 
     def _labels(self, sheet: Sheet, words: list[str] | None) -> tuple[np.ndarray, int]:
-        """int64 [n] and the number of classes."""
         return class_numbers(words, len(sheet))
 
 
@@ -179,8 +177,7 @@ def _words(given: Any) -> Any:
 
 
 def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named, agreement: Agreement) -> Panel | None:
-    """All rows as training rows. Empty prices and latencies of answers are those that a regression expects. priced: inputs of the
-    rows that have only a price."""
+    """All rows as training rows. Empty prices and latencies are expected ones. priced: inputs of rows that have only a price."""
     import torch
 
     if read.amounts is None:
@@ -196,8 +193,7 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
     deciders = torch.zeros(0, 0)  # of the rows of the sheet, then of those that have only a price
     if deciding and not asked.all():
-        sheets = [sheet] if read.priced is None else [sheet, read.priced[0]]
-        deciders = encoded(sheet.of_columns(deciding, sheets), deciding)
+        deciders = encoded([sheet] if read.priced is None else [sheet, read.priced[0]], deciding)
     replies = None if read.said is None else read.said.replies(asked.numpy(), agreement)
     answers = Answers(**parts, replies=replies)
     if read.some_left_out:
@@ -218,7 +214,7 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     whole = Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
     if priced is None or read.priced is None:
         return whole
-    more = {key: torch.from_numpy(values) for key, values in read.priced[1].items() if key != "propensities"}
+    more: Any = {key: torch.from_numpy(values) for key, values in read.priced[1].items() if key != "propensities"}
     unknown = torch.full_like(more["prices"], torch.nan)
     return replace(whole, ungraded=(priced, Answers(unknown, **more, confounders=confounders[1])))
 
@@ -230,8 +226,7 @@ def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
     from l2d.core.ridge import fit_crossed, standardised
 
     usable = inputs.ndim == 2 and inputs.is_floating_point()
-    rows = torch.arange(len(inputs) if usable else 0)
-    mean, std = map(torch.tensor, channel_statistics(inputs, rows) if len(rows) else ([], []))
+    mean, std = map(torch.tensor, channel_statistics(inputs, torch.arange(len(inputs))) if usable else ([], []))
     return fit_crossed(standardised(inputs, mean, std), amounts)[1].clamp(min=0)
 
 
@@ -266,11 +261,11 @@ def _note_drift(sheet: Sheet, errors: Tensor, train: Tensor, test: Tensor, exper
     changes = []
     for k, expert in enumerate(experts):
         known = [part[~part.isnan()] for part in (errors[train, k], errors[test, k])]
-        if min(map(len, known)) < 2:
-            changes.append(f"{expert.name} unknown")
-            continue
-        before, after = (float(part.mean()) for part in known)
-        error = sum(float(part.var()) / len(part) for part in known) ** 0.5
-        changes.append(f"{expert.name} {before:.4f} to {after:.4f} ({after - before:+.4f} ± {Z * error:.4f})")
+        told = "unknown"
+        if min(map(len, known)) > 1:
+            before, after = (float(part.mean()) for part in known)
+            error = sum(float(part.var()) / len(part) for part in known) ** 0.5
+            told = f"{before:.4f} to {after:.4f} ({after - before:+.4f} ± {Z * error:.4f})"
+        changes.append(f"{expert.name} {told}")
     rows = f"from the {len(train):,} earlier rows to the {len(test):,} later ones"
     sheet.note(f"mean error {rows}, ± 95 %: {', '.join(changes)}")

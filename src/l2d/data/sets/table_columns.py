@@ -91,8 +91,7 @@ class Named:
 
 
 def with_roles(sheet: Sheet, named: Named) -> Sheet:
-    """The columns that the user gave a role are called by it. Other columns of that name are left out, and so are other outcomes or
-    prices of an answer."""
+    """Call the columns by the roles that the user gave them. Others of that name, other outcomes and other prices are left out."""
     for role, column in named.columns.items():
         sheet.check_column(f"columns.{role}", column)
     families = [family for family in (OUTCOMES, MONEY_WORDS) if {*family} & {*named.columns}]
@@ -177,8 +176,7 @@ def free_columns(sheet: Sheet, taken: Collection[str], experts: Sequence[str]) -
 def note_columns(
     sheet: Sheet, experts: list[Expert], named: Named, roles: dict[str, str], features: list[str]
 ) -> list[str]:
-    """Print the use of each column: one that leaks the answer is easily overlooked. Return the columns that are not used but may be
-    known before an expert is asked."""
+    """Print the use of each column. Return the unused ones that may be known before an expert is asked."""
     inputs, prices = [*features, *named.texts], list(columns_beside(sheet, experts).values())
     beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY)) or roles.get(name) == SAID_ROLE]
     paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))

@@ -109,7 +109,7 @@ def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> np.ndarray
 def _priced_rows(sheet: Sheet, experts: list[Expert], seen: Seen) -> Sheet | None:
     """The rows with a price and all inputs, at most MOST of them; None if there are none. sheet: the rows without an outcome."""
     money = [missing(sheet.columns[column]) for column in columns_beside(sheet, experts).values()]
-    found = ~np.logical_and.reduce(money or [True]) & (seen.image is None)
+    found = ~np.logical_and.reduce(money or [np.ones(len(sheet), dtype=bool)]) & (seen.image is None)
     for name in seen.features if found.any() else ():
         cells = sheet.columns[name]
         found &= ~(missing(cells) if name in seen.categories else np.isnan(floats(cells)))

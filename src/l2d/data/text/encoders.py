@@ -86,8 +86,7 @@ def in_chunks(read: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Ite
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
-    """Words and pairs of words, counted by hash and scaled to length 1 [n, HASHES]; then pieces of words, the same way. Each
-    different word is taken apart once, since that is the slow part."""
+    """Hashed counts of words and pairs, then of pieces of words, each scaled to length 1. Each word is taken apart once."""
     from scipy.sparse import csr_matrix
     from sklearn.preprocessing import normalize
 
@@ -197,12 +196,11 @@ def load_encoder(model: str) -> tuple[Any, Any]:
 
 def all_tokens(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """All tokens of each text, with its special tokens. verbose: else transformers warns of texts that we cut afterwards."""
-    return tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]  # type: ignore[no-any-return]
+    return tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
 
 
 def without_middle(tokens: Sequence[int], most: int, start_share: float) -> Sequence[int]:
-    """At most `most` tokens. A longer text keeps its beginning, `start_share` of them, and its end: there a prompt has its
-    question. The special tokens at both ends stay."""
+    """At most `most` tokens: the beginning, `start_share` of them, and the end, where a prompt has its question."""
     if len(tokens) <= most:
         return tokens
     start = max(1, int(most * start_share))
@@ -211,8 +209,7 @@ def without_middle(tokens: Sequence[int], most: int, start_share: float) -> Sequ
 
 def note_of_cut(lost: Sequence[int], most: int) -> str | None:
     """lost: how many tokens each text lost."""
-    cut = [number for number in lost if number]
-    if not cut:
+    if not (cut := [number for number in lost if number]):
         return None
     lengths = f"{sum(cut) / len(cut):,.0f} tokens on average, {max(cut):,} at most"
     return f"{len(cut):,} of {len(lost):,} texts have more than {most} tokens (max_length) and lost their middle: {lengths}"

@@ -22,8 +22,7 @@ TEXTS_AT_A_TIME = 1000
 
 
 class Tokens(Encoder):
-    """int32 [n, max_length]: the tokens of each text, then PADDING. model: minilm, an encoder's name on the hub, or a folder.
-    start_share: see `without_middle`."""
+    """int32 [n, max_length]: the tokens of each text, then PADDING. start_share: see `without_middle`."""
 
     def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare) -> None:
         self.model, self.max_length, self.start_share = model, max_length, start_share

@@ -14,8 +14,7 @@ COLUMNS = 64  # at most
 
 
 class Words(Encoder):
-    """The weights of words and pairs of words (hashed counts, TF-IDF), in the directions in which the training texts differ most
-    (SVD)."""
+    """TF-IDF of words and pairs of words (hashed), in the directions in which the training texts differ most (SVD)."""
 
     learns = True
 

@@ -51,8 +51,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
     """The training and the test questions, after checking that language models can answer them."""
     arrays = request.arrays
     if arrays.panel is not None or arrays.texts is None:
-        needs = "needs a dataset of questions with text and without outcomes, such as dataset=mmlu"
-        raise L2DError(f"experts=llm: {needs}; for outcomes that came with the data use experts=table")
+        raise L2DError("experts=llm: needs questions with text and without outcomes, such as dataset=mmlu")
     if request.coverage is not None:
         raise ParameterError("coverage", "language models have no classes of their own; use setup=own")
     low, high = (int(part) for part in torch.cat([arrays.train_labels, arrays.test_labels]).aminmax())
@@ -66,8 +65,8 @@ def ask_model(
     experts: Any, model: ModelName, prompts: list[str], request: ExpertRequest
 ) -> tuple[LetterOutcomes, Cache, bool]:
     """The outcomes of one model, from the cache or by asking it; the cache, and whether it was asked."""
-    gpu = on_gpu(request.compute.accelerator)
-    dtype = experts.dtype if experts.dtype != "auto" else "bfloat16" if gpu else "float32"
+    auto = "bfloat16" if on_gpu(request.compute.accelerator) else "float32"
+    dtype = auto if experts.dtype == "auto" else experts.dtype
     identity = {"experts": "llm", **model.identity(), "dtype": dtype, "chat": experts.chat, "scoring": SCORING}
     identity |= {"suffix": SUFFIX, "letters": experts.letters, "questions": fingerprint_of_texts(prompts)}
     cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)

@@ -1,21 +1,15 @@
 """Language models as experts on multiple-choice questions: each answers with the letter that it finds likeliest."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from l2d.data.arrays import Panel
 from l2d.experts.llm.models import SCORING, parse_model_name
-from l2d.experts.request import Experts
+from l2d.experts.request import ExpertRequest, Experts
 from l2d.utils.errors import ParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from l2d.experts.llm.asking import LanguageModelPanel
-    from l2d.experts.request import ExpertRequest
-    from l2d.utils.parameters import Count, Letters, Names, Seed
+from l2d.utils.parameters import Count, Letters, Names, Seed
 
 
 class LLMExperts(Experts):
@@ -50,7 +44,7 @@ class LLMExperts(Experts):
         """Changes when a folder holds other weights than before, so that answers may differ. Nothing is loaded."""
         return json.dumps([SCORING, *(model.identity() for model in self.models)])
 
-    def panel(self, request: ExpertRequest) -> LanguageModelPanel:
+    def panel(self, request: ExpertRequest) -> Panel:
         from l2d.experts.llm.asking import ask_panel
 
         return ask_panel(self, request)

@@ -63,7 +63,7 @@ def model_fingerprint(folder: Path) -> str:
 
 
 def load_language_model(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -> tuple[Any, Any]:
-    """(model, tokenizer), the model on its device, ready to be asked. progress: show transformers' bars, on a terminal."""
+    """(model, tokenizer), ready to be asked. progress: show transformers' bars, on a terminal."""
     import torch
 
     from l2d.core.out_of_memory import is_out_of_memory

@@ -1,10 +1,6 @@
-"""Which letter of a multiple-choice question a causal language model finds likeliest.
-
-Without a chat template the scored text is the question, "Answer:" and " A". With one, the user's turn is the question and
-"Answer:", and the model's turn is "A", after the space or line break that the template puts before a turn's text. A letter's
-probability is that of the whole text with this letter, divided by the sum over all letters. Tokens that the texts share cancel, so
-it does not matter where a tokenizer splits the text.
-"""
+"""Which letter of a multiple-choice question a causal language model finds likeliest. Without a chat template the scored text is
+the question, "Answer:" and " A". With one, the user's turn is the question and "Answer:", and the model's is "A", after the space
+that the template puts before it. A letter's probability is that of the whole text, divided by the sum over all letters."""
 
 import contextlib
 import datetime as dt
@@ -67,9 +63,8 @@ def score_letters(
     chat: bool = False,
     parts: Path | None = None,
 ) -> LetterOutcomes:
-    """One row per prompt, which contains its choices ("A. … B. …"). chat: use the tokenizer's chat template if it has one. parts: a
-    folder for finished questions, from which the same call resumes. A batch that does not fit into memory is halved, and so are
-    those after it."""
+    """One row per prompt, which contains its choices ("A. … B. …"). chat: use the chat template if there is one. parts: a folder
+    for finished questions, from which the same call resumes. If a batch does not fit, it and those after it are halved."""
     if blank := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
         raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
     lengths: list[int] = []
@@ -138,8 +133,7 @@ def question_text(tokenizer: Any, prompt: str, chat: bool) -> str:
 
 
 def gap_before(tokenizer: Any, letter: str) -> str:
-    """The space that a chat template writes between the opening of the model's turn and its text. Llama 2 and Mistral have one, so
-    these models learned to say " A"; most others have none."""
+    """The space that a chat template writes before the model's text. Llama 2 and Mistral have one, and learned to say " A"."""
     turns = [{"role": "user", "content": SUFFIX}, {"role": "assistant", "content": letter}]
     opening = render_chat(tokenizer, turns[:1], opened=True)
     try:
