@@ -128,7 +128,6 @@ def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
 
 
 def _nested(key: str, value: Any, trust: Sequence[str] | None, parameter: Parameter | None = None) -> Any:
-    """A value, with the components inside it read."""
     if parameter is not None and parameter.kind is Recipe:
         return read_recipe(key, value, trust)
     if isinstance(value, Mapping) and "_target_" in value:
@@ -163,7 +162,6 @@ def with_trusted_rule(dataset: Component, trust: Sequence[str] | None) -> Compon
 
 
 def check_together(experiment: Experiment) -> None:
-    """Check values that depend on each other."""
     settings, recipe, coverage = experiment.settings, experiment.recipe, experiment.setup.coverage
     if coverage is not None and abs(sum(coverage) - 1) > 1e-6:
         raise ParameterError("setup.coverage", f"the shares must sum to 1, not {sum(coverage):g}", coverage)
@@ -191,7 +189,6 @@ SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds"
 
 
 def check_search(values: Any) -> SearchSettings:
-    """The keys of a search, tune.KEY."""
     options = read_values(SearchSettings, "tune", values if isinstance(values, dict) else to_plain(values))
     grid, seeds = options.values, "must be different seeds, such as [0,1,2]"
     own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed, fold and stop_after"

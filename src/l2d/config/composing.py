@@ -53,7 +53,6 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
 
 
 def override_text(value: Any) -> str:
-    """A value as the text of an override."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, Mapping):

@@ -125,7 +125,6 @@ def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def choices(config: Mapping[str, Any]) -> dict[str, str]:
-    """The names that make up a cell."""
     names = {group: str(config[group].get("name", "")) for group in NAMED}
     for group, name in names.items():
         if not re.fullmatch(r"\w[\w.-]*", name):

@@ -39,7 +39,6 @@ class Answers:
         return Answers(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 
     def followed_by(self, other: Answers) -> Answers:
-        """The rows of both."""
         return Answers(*map(joined, vars(self).values(), vars(other).values()))
 
 

@@ -155,7 +155,6 @@ class Batches:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows in each of this rank's micro-batches."""
         return [part.stop - part.start for part in self.slices]
 
     def __len__(self) -> int:

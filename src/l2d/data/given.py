@@ -36,7 +36,6 @@ class GivenRows(DatasetBase):
 
 
 def as_array(values: Any) -> np.ndarray:
-    """A NumPy array of a tensor, a DataFrame or nested lists."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
     return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
@@ -48,7 +47,6 @@ def is_frame(values: Any) -> bool:
 
 
 def kind_of(X: Any, text: str | None) -> str:
-    """The kind of inputs: images, texts or rows."""
     if isinstance(X, str | bytes | dict):
         raise ParameterError("X", "must be a list of inputs, even for a single one")
     if is_frame(X):
@@ -59,7 +57,6 @@ def kind_of(X: Any, text: str | None) -> str:
 
 
 def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
-    """The inputs, what they are made from, and which rows have equal texts."""
     if is_frame(X):
         return frame_inputs(X, text, embed)
     if text is not None:

@@ -91,7 +91,6 @@ def array_inputs(array: np.ndarray, shape: Shape, columns: Sequence[str]) -> Ten
 
 
 def image_inputs(files: Sequence[str | Path], shape: Shape, white: int) -> Tensor:
-    """uint8 [n, *shape]."""
     images, bad = decode_images([Path(file).expanduser() for file in files], shape, white)
     if bad.any():
         raise L2DError(f"{files[int(bad.argmax())]}: {NO_IMAGE}")

@@ -50,7 +50,6 @@ class Sheet:
         return list(self.columns)
 
     def in_file(self, column: str) -> str:
-        """The file's own name of a column."""
         return self.written.get(column, column)
 
     def note(self, text: str) -> None:

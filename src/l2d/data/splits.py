@@ -67,7 +67,6 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
 
 
 def pooled(arrays: Arrays) -> Arrays:
-    """All rows as training rows, first the training, then the test rows."""
     panel, parts = arrays.panel, dict[str, Any]()
     if panel is not None:
         answers = panel.train.followed_by(panel.test)

@@ -35,7 +35,6 @@ PUBLISHED: dict[str, tuple[str, tuple[str, ...], str | None]] = {
 
 
 def machines_and_people(p: int, people: int) -> tuple[str, ...]:
-    """The names of p machine experts and of the people after them."""
     machines = ["machine"] if p == 1 else [f"machine {k + 1}" for k in range(p)]
     return (*machines, *(f"person {j + 1}" for j in range(people)))
 
@@ -71,7 +70,6 @@ class HumanExperts(Experts):
         return Panel(names, learned, judged, coverage, knows, machine.learned)
 
     def _answers(self, request: ExpertRequest) -> tuple[Tensor, Tensor]:
-        """The labels of the people on the training and test rows, int64 [N, people] each."""
         from l2d.experts.annotations import draw_votes, read_annotations, read_votes
 
         arrays, folder = request.arrays, request.data_dir / "human"

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def class_experts(p: int) -> tuple[str, ...]:
-    """The names of p experts that divide the classes."""
     return tuple(f"expert {k + 1}" for k in range(p))
 
 

@@ -77,7 +77,6 @@ def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> H
 
 
 def share_right(value: object, key: str, where: str) -> float:
-    """A score from 0 to 1 as a number."""
     if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
         raise L2DError(f"{where}: {key} is {str(value)[:40]}; must be between 0 (wrong) and 1 (right)")
     return float(value)

@@ -46,7 +46,6 @@ class ImageSet(DatasetBase):
                 prepared.write_prepared(folder, self.find(data_dir), self.num_classes)
 
     def find(self, data_dir: Path) -> ImageArrays:
-        """The raw arrays: from files that are there, or from the network."""
         own = data_dir / self.name
         for root in (own, data_dir):
             with suppress(RuntimeError, FileNotFoundError):  # missing or damaged
@@ -67,7 +66,6 @@ class ImageSet(DatasetBase):
 
 
 def image_arrays(images: Sequence[Any], labels: Sequence[Any]) -> ImageArrays:
-    """images, labels: of the training and of the test split."""
     pixels = [np.ascontiguousarray(part) for part in images]
     classes = [np.asarray(part).astype(np.uint8) for part in labels]
     return dict(zip(prepared.ARRAY_NAMES, (pixels[0], classes[0], pixels[1], classes[1]), strict=True))

@@ -60,12 +60,10 @@ class MMLU(Table):
 
 
 def fetched(data_dir: Path) -> Path:
-    """The file with the hub's questions."""
     return data_dir / "mmlu" / "questions.parquet"
 
 
 def hub_questions() -> dict[str, list[str]]:
-    """The columns of the hub's test set."""
     from huggingface_hub import hf_hub_download
     from pyarrow import parquet
 

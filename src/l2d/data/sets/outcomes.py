@@ -155,7 +155,6 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
 
 
 def amounts_beside(sheet: Sheet, experts: list[Expert]) -> dict[str, np.ndarray]:
-    """Prices, latencies and propensities, float64 [n, p], if the sheet has them."""
     found = {}
     for key, prefixes in BESIDE.items():
         if columns := columns_beside(sheet, experts, prefixes).values():

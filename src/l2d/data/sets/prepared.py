@@ -69,7 +69,6 @@ def check_arrays(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """The checksum of each array, from meta.json."""
     try:
         files = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["files"]
         return {name: files[f"{name}.npy"]["sha256"] for name in ARRAY_NAMES}

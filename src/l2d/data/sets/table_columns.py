@@ -73,7 +73,6 @@ class Named:
 
     @property
     def texts(self) -> list[str]:
-        """Columns to read as text."""
         return [column for column in (self.text, self.image) if column is not None]
 
     @property

@@ -54,7 +54,6 @@ class Encoder:
         return {}
 
     def restored(self, state: Mapping[str, np.ndarray]) -> "Encoder":  # noqa: ARG002
-        """The encoder with the state of a fitted one."""
         return self
 
 
@@ -101,7 +100,6 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
 
 @cache
 def vectorizer(kind: str, lengths: tuple[int, int]) -> Any:
-    """Counts runs of so many words or letters."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(n_features=HASHES, analyzer=kind, ngram_range=lengths, norm=None, dtype=np.float32)

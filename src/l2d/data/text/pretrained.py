@@ -80,7 +80,6 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
 
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
-    """A tokenizer or a model of transformers, by folder or by name."""
     return asked_at_last(factory.from_pretrained, where, revision, **({} if dtype is None else {"dtype": dtype}))
 
 

@@ -56,7 +56,6 @@ def parse_model_name(text: str) -> ModelName:
 
 
 def model_fingerprint(folder: Path) -> str:
-    """A hash of the config, the tokenizer and the weights in a folder."""
     if not (folder / "config.json").is_file():
         raise ParameterError("models", "no config.json in it; give a folder that save_pretrained wrote", folder)
     return hashlib.sha256(json.dumps(contents(folder)).encode()).hexdigest()[:16]

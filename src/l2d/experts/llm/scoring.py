@@ -115,7 +115,6 @@ def write_part(file: Path, rows: Sequence[int], arrays: Mapping[str, np.ndarray]
 def encode_questions(
     tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool
 ) -> list[TokenizedQuestion]:
-    """The tokens of each prompt with each letter."""
     chat = chat and getattr(tokenizer, "chat_template", None) is not None
     texts = [question_text(tokenizer, prompt, chat) for prompt in prompts]
     gap = gap_before(tokenizer, letters[0]) if chat else " "
@@ -126,7 +125,6 @@ def encode_questions(
 
 
 def question_text(tokenizer: Any, prompt: str, chat: bool) -> str:
-    """The text before the letter."""
     text = prompt.rstrip()
     text = text if text.endswith(SUFFIX) else f"{text}\n{SUFFIX}"
     return render_chat(tokenizer, [{"role": "user", "content": text}], opened=True) if chat else text
