@@ -17,7 +17,7 @@ from l2d.networks.estimators.estimator import Estimator, FitRows, Scaled, simple
 from l2d.networks.estimators.linear import RIDGES, LabelClassifier, Ridge
 from l2d.networks.estimators.lookup import Lookup
 from l2d.networks.estimators.mixture import Mixture
-from l2d.networks.estimators.neighbours import Neighbours, without
+from l2d.networks.estimators.neighbours import MANY, Neighbours, closest, without
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.utils.errors import ParameterError
 
@@ -260,3 +260,9 @@ def test_outputs_are_logits_and_images_are_rows_of_pixels() -> None:
     assert torch.equal(network(images), network(NEW.inputs))
     with pytest.raises(ParameterError, match="not one text"):
         network(torch.zeros(2, 5, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("k", [1, MANY - 1, MANY, 300])
+def test_the_closest(k: int) -> None:
+    closeness = torch.from_numpy(np.random.default_rng(0).normal(size=(5, 300)))
+    assert torch.equal(closest(closeness, k), closeness.argsort(dim=1, descending=True)[:, :k])

@@ -1,5 +1,6 @@
 """The nearest training rows."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,6 +10,7 @@ from l2d.utils.errors import ParameterError
 NEIGHBOURS = (5, 10, 20, 50, 100, 200, 400, 800)  # numbers to choose from
 KEPT = 50_000  # rows that are searched for neighbours
 JUDGED = 1_000  # of these, on which numbers of neighbours are compared
+MANY = 100  # neighbours, from which on NumPy finds them several times faster than torch
 AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
 
 
@@ -68,13 +70,13 @@ class Neighbours(Scaled):
         """The k nearest of the kept rows, the nearest first. Scaled queries [B, F] -> [B, p, k], or [B, 1, k] for all experts."""
         closeness = torch.addmm(-self.kept.square().sum(dim=1), queries, self.kept.T, alpha=2)
         if not len(self.unasked):
-            return closeness.topk(k, dim=1).indices[:, None]
+            return closest(closeness, k)[:, None]
         groups, some = self.unasked, self.unasked.any(dim=0)
         own = torch.arange(len(some), device=some.device)
         if not torch.compiler.is_exporting() and not some.all():  # experts that were asked on all rows share one search
             groups, own = torch.cat([torch.zeros_like(groups[:, :1]), groups[:, some]], dim=1), some.cumsum(0) * some
         asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in groups.T]
-        return torch.stack([part.topk(k, dim=1).indices for part in asked], dim=1)[:, own]
+        return torch.stack([closest(part, k) for part in asked], dim=1)[:, own]
 
     def right_of(self, near: Tensor) -> Tensor:
         """The scores of each expert on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
@@ -86,6 +88,14 @@ class Neighbours(Scaled):
     def forward(self, inputs: Tensor) -> Tensor:
         near = self.right_of(self.nearest(self.scaled(inputs), self.counted.shape[1]))
         return (near * self.counted).sum(dim=2) / self.counted.sum(dim=1)
+
+
+def closest(closeness: Tensor, k: int) -> Tensor:
+    """The columns of each row's k largest numbers, the largest first. [B, n] -> [B, k]"""
+    if torch.compiler.is_exporting() or closeness.is_cuda or k < MANY:
+        return closeness.topk(k, dim=1).indices
+    some = torch.from_numpy(np.argpartition(closeness.numpy(), -k, axis=1)[:, -k:].copy())
+    return some.gather(1, closeness.gather(1, some).argsort(dim=1, descending=True))
 
 
 def without(near: Tensor, own: Tensor) -> Tensor:
