@@ -12,6 +12,7 @@ import l2d
 from l2d.analysis.log_value import log_value
 from l2d.config import check, compose, to_plain
 from l2d.core.results import read_metrics
+from l2d.router.plan_curve import plan_curve_figure, plan_curve_text, plan_points
 from l2d.router.plan_tree import paths_of, tree_lines
 from l2d.router.trained import plan_of
 from l2d.runs.folder import RunFolder
@@ -223,6 +224,25 @@ def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
     assert costs.shape == (400, 8)
     assert set(decisions.tolist()) == {7}
     assert "two agree" in (run.path / "candidates.txt").read_text()
+
+
+def test_the_curve_of_plans(router: l2d.Router) -> None:
+    """At the prices themselves it has the figures that plans are chosen by; dearer calls are made less often."""
+    points, planner = plan_points(router), plan_of(router)[0]
+    assert planner is not None
+    found = {(one.kind, one.name): one for one in points if one.factor == 1}
+    cost, spent = planner.judged(planner.plans["two agree"], planner.paid)
+    agree = found["two agree", ""]
+    assert (agree.price, agree.price + agree.error) == pytest.approx(
+        (float(spent.mean()), float(cost.mean())), abs=1e-6
+    )
+    assert (found["single", "large"].price, found["single", "large"].error) == pytest.approx((0.35, 0.0))
+    for kind in ("plan", "oracle"):
+        first, *_, last = (one for one in points if one.kind == kind)
+        assert (first.error, first.price) == pytest.approx((0.0, 0.01 if kind == "oracle" else 0.3), abs=0.1)
+        assert last.price == pytest.approx(0.01, abs=0.02)
+    assert "two agree" in plan_curve_text(points, router)
+    assert plan_curve_figure(points, router).axes
 
 
 def test_a_log_says_nothing_of_one_choice_of_a_plan(router: l2d.Router) -> None:

@@ -20,7 +20,8 @@ USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}"
 DESCRIPTION = """Error against price on held-out rows, of finished runs that differ in cost.scale (and seed) alone, or of one
 run whose method takes any prices afterwards (cost_regression, label_regression, plugin, and simple routers such as knn).
 
-Writes FOLDER/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md."""
+Writes FOLDER/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md.
+Of a run of method=plan: error against the prices of all calls, of each kind of plan. Writes curve.csv and curve.png into the run."""
 WORDS = "FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=NAME: draw only runs of that name"
 EXAMPLES = """examples:
   l2d train -m experiment=price_curve dataset=mmlu_sim                   ten multiples of the prices, three seeds
@@ -45,6 +46,9 @@ def draw_curves(words: Sequence[str]) -> str:
     folder, others = folder_among(words)
     drawn = []
     for group in wanted_groups(folder, dict(word.split("=", 1) for word in others)):
+        if group.names[-1] == "plan":
+            drawn += [draw_plans(cell.run_folder(seed)) for cell in group.cells.values() for seed in cell.runs]
+            continue
         try:
             curve = trace_curve(group, measure_group(group))
         except L2DError as error:
@@ -59,6 +63,21 @@ def draw_curves(words: Sequence[str]) -> str:
     if not drawn:
         raise L2DError(f"{folder}: nothing could be drawn")
     return "\n".join(drawn)
+
+
+def draw_plans(run: Path) -> str:
+    """Write curve.csv and curve.png into a run of method=plan; return the figures."""
+    from l2d.router.plan_curve import PlanPoint, plan_curve_figure, plan_curve_text, plan_points
+    from l2d.router.router import Router
+
+    router = Router.load(run)
+    points = plan_points(router)
+    if not points:
+        raise L2DError(f"{run}: its rows taught it no plan, so there is no curve; use method=auto")
+    picture = plan_curve_figure(points, router)
+    write_text(run / "curve.csv", csv_text([[field.name for field in fields(PlanPoint)], *map(astuple, points)]))
+    write_atomically(run / "curve.png", partial(picture.savefig, dpi=150))
+    return f"{plan_curve_text(points, router)}\n{run / 'curve.png'}\n"
 
 
 def main(arguments: list[str]) -> None:
