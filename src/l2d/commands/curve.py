@@ -21,7 +21,7 @@ DESCRIPTION = """Error against price on held-out rows, of finished runs that dif
 run whose method takes any prices afterwards (cost_regression, label_regression, plugin, and simple routers such as knn).
 
 Writes FOLDER/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md.
-Of a run of method=plan: error against the prices of all calls, of each kind of plan. Writes curve.csv and curve.png into the run."""
+Of a run of method=plan: error against the prices of all calls, for each kind of plan. Writes curve.csv and curve.png into it."""
 WORDS = "FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=NAME: draw only runs of that name"
 EXAMPLES = """examples:
   l2d train -m experiment=price_curve dataset=mmlu_sim                   ten multiples of the prices, three seeds

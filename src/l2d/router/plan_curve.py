@@ -21,8 +21,8 @@ CHEAPER = (0.0, *(2 ** (step / 2) for step in range(-8, 0)))  # factors below 1
 
 @dataclass(frozen=True)
 class PlanPoint:
-    """kind: single, the name of a plan, or oracle (of one choice). name: of the expert. factor: on the prices, to plan with. price: the
-    mean of all calls, at the prices themselves."""
+    """kind: single, the name of a plan, or oracle (of one choice). name: of the expert. factor: on the prices, to plan with. price:
+    the mean of all calls, at the prices themselves."""
 
     kind: str
     name: str
