@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -141,7 +142,7 @@ class Soak:
                 self.counts[f"broken {answer.status}"] += 1
             return None
         if kind == "route":
-            path, body = "/v1/route", {"features": dict(zip(COLUMNS, features, strict=True))}
+            path, body = "/v1/route", dict[str, Any](features=dict(zip(COLUMNS, features, strict=True)))
         else:
             body = {
                 "model": "l2d",
@@ -173,9 +174,11 @@ class Soak:
             self.start()
         elif fault == "reload":
             url, head = f"http://127.0.0.1:{self.port}/admin/reload", {"authorization": "Bearer soak"}
-            async with aiohttp.ClientSession(headers=head) as session:
-                async with session.post(url, json={"run": str(self.run)}) as answer:
-                    self.counts[f"reload {answer.status}"] += 1
+            async with (
+                aiohttp.ClientSession(headers=head) as session,
+                session.post(url, json={"run": str(self.run)}) as answer,
+            ):
+                self.counts[f"reload {answer.status}"] += 1
         elif fault == "vanishes":
             self.log.rename(hidden)
             await asyncio.sleep(SECONDS / 4)
@@ -184,9 +187,9 @@ class Soak:
                     file.unlink()
             hidden.rename(self.log)
         elif fault == "full" and self.mounted:
-            with suppress(OSError), filler.open("wb") as file:
+            with suppress(OSError), filler.open("wb") as endless:
                 while True:
-                    file.write(bytes(2**16))
+                    endless.write(bytes(2**16))
             await asyncio.sleep(SECONDS / 4)
             filler.unlink()
         else:
