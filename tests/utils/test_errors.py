@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from l2d.utils.errors import Busy, L2DError, ParameterError, under, unknown
+from l2d.utils.errors import Busy, L2DError, ParameterError, from_extra, under, unknown
 
 
 def test_the_line() -> None:
@@ -58,3 +58,12 @@ def test_a_parameter_error_travels_between_processes(error: ParameterError) -> N
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.parameter, again.problem) == (str(error), error.parameter, error.problem)
     assert str(again.under("method")) == str(error.under("method"))
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError, ImportError])  # missing, or too old to have what is asked of it
+def test_the_extra_is_named(error: type[ImportError]) -> None:
+    said = r"^logger=wandb needs more packages: pip install 'l2d\[wandb\]'$"
+    with pytest.raises(L2DError, match=said), from_extra("wandb", "logger=wandb"):
+        raise error("wandb")
+    with from_extra("wandb", "logger=wandb"):
+        import json  # noqa: F401

@@ -3,8 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from l2d.utils.errors import L2DError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.user_errors import OneLineParser, answering
 
 SECTIONS = {

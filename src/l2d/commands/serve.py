@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l2d.commands.route import add_decision_flags, load_router, read_capacity
-from l2d.utils.errors import ParameterError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import ParameterError, from_extra
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch

@@ -16,8 +16,7 @@ from tqdm import tqdm
 
 from l2d.data.sets.large import BLOCK, Piece, sheets_of
 from l2d.data.sheet import Sheet
-from l2d.utils.errors import L2DError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.files import write_atomically
 from l2d.utils.text import say
 

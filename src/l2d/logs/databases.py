@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from l2d.logs.refusals import LogUnavailable
-from l2d.utils.errors import L2DError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import L2DError, from_extra
 
 URL = ("postgresql://", "postgres://")
 WAIT = 2.0  # seconds for another process that writes; then the request is refused

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from l2d.networks.estimators.best import Best
 from l2d.networks.estimators.neighbours import Neighbours
 from l2d.router.trained import TrainedRouter, active_guard
-from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import L2DError, ParameterError, from_extra
 
 FORMATS = (".pt2", ".onnx")
 EXAMPLES = 32  # inputs on which the program must choose as the router does

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from l2d.core.results import RunMetrics
 from l2d.runs.summary import collapse_warning, result_table, run_figure
-from l2d.utils.errors import L2DError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.files import write_text
 
 if TYPE_CHECKING:

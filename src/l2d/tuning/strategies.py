@@ -9,8 +9,7 @@ from typing import Any
 
 from l2d.config import SearchSettings
 from l2d.config.composing import override_text
-from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.extras import from_extra
+from l2d.utils.errors import L2DError, ParameterError, from_extra
 
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 SIZE, RATIO = (0.1, 100.0), (0.5, 2.0)  # ranges of the optuna search: ρ_k = size·ratio_k

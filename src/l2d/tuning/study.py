@@ -185,10 +185,9 @@ class Study:
             if known is None or not known.whole:  # a finished trial that is asked for again stays finished
                 self.trials[ask.overrides] = trial
             best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
-            state = trial.reason or f"after epoch {trial.epoch} of {trial.epochs}"
             least = f" (best so far {best:.4f})" if math.isfinite(best) else ""
-            loss = f"validation deferral loss {trial.value:.4f}{least}"
-            print(f"trial {len(self.trials)}: {trial.name}: {state}, {loss}")
+            state = trial.reason or f"after epoch {trial.epoch} of {trial.epochs}"
+            print(f"trial {len(self.trials)}: {trial.name}: {state}, validation deferral loss {trial.value:.4f}{least}")
         return [trial.value for trial in found]
 
     def train_winner(self, winner: Trial) -> None:

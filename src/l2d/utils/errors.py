@@ -55,3 +55,12 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     listed = ", ".join(one for one in names if one not in UNLISTED)
     hint = f"; did you mean {close[0]}?" if close else f"; there are {listed}" if listed else ""
     return f"unknown {what}{hint}"
+
+
+@contextmanager
+def from_extra(name: str, what: str) -> Iterator[None]:
+    """Name the extra to install in the error of an import inside. what: the feature that needs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise L2DError(f"{what} needs more packages: pip install 'l2d[{name}]'") from error

@@ -146,7 +146,10 @@ def measure_group(group: CurveGroup) -> MeasuredGroup:
                 raise L2DError(f"{group.cells[scale].run_folder(seed)}: its experts differ from the other scales'")
     dearest = next(iter(runs[max(runs)].values()))
     prices, models = dearest.prices / max(runs), [expert.name for expert in dearest.metrics.experts]
-    chances = {} if group.cascade is None else chances_by_seed(group.cascade, prices)
+    chances = {}
+    for seed, run in read_runs(group.cascade).items() if group.cascade is not None else ():
+        sure = chances_of(run.scores, float(run.metrics.method_buffers["reward_scale"]), run.prices)
+        chances[seed] = Estimated(sure, run.errors, prices, prices)
     found = {name: expected_errors(cell, prices) for name, cell in group.repriced.items()}
     expected = {name: estimates for name, estimates in found.items() if estimates}
     held_out = {name: validation_estimates(group.repriced[name], seeds, prices) for name, seeds in expected.items()}
@@ -172,14 +175,6 @@ def read_run(file: Path, metrics: RunMetrics) -> MeasuredRun:
     decisions = arrays["decisions"].astype(np.int64)
     guarded = arrays["guarded"].astype(np.int64) if "guarded" in arrays else None
     return MeasuredRun(errors, prices, decisions, arrays["scores"], guarded, expected, told, preference, metrics)
-
-
-def chances_by_seed(cell: FinishedCell, prices: Floats) -> Estimates:
-    """prices: the list's."""
-    runs = read_runs(cell)
-    scales = {seed: float(run.metrics.method_buffers["reward_scale"]) for seed, run in runs.items()}
-    chances = {seed: chances_of(run.scores, scales[seed], run.prices) for seed, run in runs.items()}
-    return {seed: Estimated(chances[seed], run.errors, prices, prices) for seed, run in runs.items()}
 
 
 def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
