@@ -259,8 +259,7 @@ def test_the_experts_seed_is_in_the_name_of_what_is_kept() -> None:
 
 
 def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
-    """So is the validation split: what experts have learned from must not become validation under another seed. The noise is the
-    run's own."""
+    """So is the validation split: what experts learned from must not become validation under another seed. Noise is the run's."""
     one, other = (build(priced(noise=0.2), experts=SyntheticExperts(seed=5), seed=seed) for seed in (0, 1))
     assert torch.equal(one.train.rows, other.train.rows)
     assert torch.equal(one.test.costs, other.test.costs)

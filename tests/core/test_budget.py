@@ -93,16 +93,14 @@ def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
 
 
 def crossed(deployed: torch.Tensor, seen: torch.Tensor, held_out: HeldOut = HELD_OUT) -> HeldOut:
-    """Judged by the routers of folds. deployed, seen: the errors that the router and they expect on the first rows, from which they
-    learned."""
+    """Judged by the routers of folds. deployed, seen: the errors that the router and they expect on the first rows, now learned."""
     m = len(deployed)
     of_rows: Any = {"deployed_prices": PRICES.expand(m, 2), "seen_prices": PRICES.expand(m, 2)}
     return replace(held_out, learned=torch.arange(m), deployed=deployed, seen=seen, **of_rows)
 
 
 def test_the_router_that_is_deployed_must_keep_it() -> None:
-    """It finds the first expert better everywhere, by .6, and sends there the fourth row of four as well: at .0055 half of the rows
-    may go there, so none do."""
+    """It finds the first expert better everywhere, by .6: at .0055 half of the rows may go there, so none do."""
     held_out = crossed(torch.tensor([[0.0, 0.6]]).repeat(100, 1), EXPECTED)
     found = within(0.0055, held_out=held_out)
     assert found.factor > 0.6 / 0.009

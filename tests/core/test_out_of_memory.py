@@ -106,8 +106,7 @@ class Steps(pl.Callback):
 @pytest.mark.slow
 @pytest.mark.measured
 def test_the_steps_are_the_same(tmp_path: Path) -> None:
-    """Their number, their rates, and the averaged weights after each, up to rounding. Six batches of 20 rows and one of 15,
-    which comes in 3 parts where the others come in 4."""
+    """Their number, rates, and averaged weights after each, up to rounding. Six batches of 20 rows, and one of 15 in fewer parts."""
     found = []
     for parts in (1, 2, 4):
         data, router = build(config(tmp_path, "recipe.ema=0.7", "recipe.batch_size=22", "recipe.epochs=2"), parts)

@@ -100,8 +100,7 @@ def test_the_dearer_expert_gets_the_smaller_rho(counts: str) -> None:
 
 
 def test_which_offsets_of_the_papers_search_give_a_rho() -> None:
-    """The appendix searches share_k − 5 to share_k + 5 in steps of 1. Shares are below 1, so five of the eleven steps make every
-    ρ negative."""
+    """The appendix searches share_k − 5 to share_k + 5 in steps of 1. Shares are below 1, so five of the eleven make ρ negative."""
     counts = torch.tensor([8.0, 1.0, 27.0], dtype=torch.float64)
     for offset in range(6):
         np.testing.assert_allclose(rho_by_rule("theory", 1.0, offset, counts), offset + np.array([2, 1, 3]) / 6)

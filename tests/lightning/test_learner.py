@@ -190,8 +190,7 @@ def rates(schedule: str, steps: int) -> list[float]:
 
 
 def test_rates() -> None:
-    """A cosine of 4 steps. A cycle of 9: from 1/25 of the rate up to it over a fifth of the steps, then along a cosine to nothing,
-    half-way at the fifth."""
+    """A cosine of 4 steps. A cycle of 9: from 1/25 of the rate up to it over a fifth of the steps, then along a cosine to 0."""
     assert rates("cosine", 4) == pytest.approx([0.5, 0.25 * (1 + 0.5**0.5), 0.25, 0.25 * (1 - 0.5**0.5), 0])
     cycle = rates("one_cycle", 9)
     assert [cycle[step] for step in (0, 1, 5, 9)] == pytest.approx([0.02, 0.5, 0.250001, 2e-6])

@@ -91,8 +91,7 @@ def pooled(arrays: Any) -> tuple[list[str], torch.Tensor, Any]:
     ("keep", "kind"), [("text", "sqlite"), ("features", "sqlite"), ("text", "csv"), ("features", "parquet")]
 )
 def test_rows_of_texts(run: Untrained, served: Any, tmp_path: Path, keep: str, kind: str) -> None:
-    """The same arrays from the log and from its export, whatever of the text it keeps: what the router saw, the outcome of who
-    was asked, its propensity and its price."""
+    """The same inputs, outcomes, propensities and prices from the log and from its export, whatever of the text it keeps."""
     log, decided = served[keep]
     file = log
     if kind != "sqlite":
@@ -199,8 +198,7 @@ def test_images(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_prices_are_carried_over(log: Path, tmp_path: Path) -> None:
-    """In dollars, whatever each run took an error for. What one of them did counts unless something else is said, also of an
-    export. prices: in units of one error."""
+    """In dollars, whatever each run took an error for; the last run's counts by default. prices: in units of one error."""
     out = tmp_path / "log.csv"
 
     def prices(*overrides: str, file: Path = log) -> list[float]:

@@ -1,9 +1,6 @@
-"""What the surrogate's minimiser decides: true statements for equal ρ, pinned counterexamples for the printed ones.
-
-Theorem 5.1 and Corollaries 5.2 and 5.3 are stated for every ρ > 0, every C(x) and every complete F. Their proof needs Σ_k
-e^{f_k/ρ_k'} to stay the same while two scores trade mass, for every k' at once; that holds for equal ρ only. It also loses C(x),
-and needs all scores of an input at will, not each one alone.
-"""
+"""What the surrogate's minimiser decides: true statements for equal ρ, pinned counterexamples for the printed ones: Theorem 5.1 and
+Corollaries 5.2 and 5.3. Their proof needs Σ_k e^{f_k/ρ_k'} to stay the same while two scores trade mass, for every k' at once; that
+holds for equal ρ only. It also loses C(x), and needs all scores of an input at will, not each one alone."""
 
 import math
 

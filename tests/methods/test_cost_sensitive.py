@@ -1,5 +1,4 @@
-"""Cost-sensitive margin losses: the steps of the derivation, what the last appendix says of StructSVM and CRF, and deferral as a
-case of it."""
+"""Cost-sensitive margin losses: the derivation, what the last appendix says of StructSVM and CRF, and deferral as a case of it."""
 
 import math
 from typing import Any
@@ -186,8 +185,7 @@ def test_deferral_is_mild(p: int, seed: int) -> None:
 
 
 def test_deferral_costs_as_printed_are_constant() -> None:
-    """Section 5.3 prints c(x, j, k') = C(x)·1[j = k'], which leaves the term k' = j alone: C·Ψ(0), whatever the scores. 1[j ≠
-    k'] is meant."""
+    """Section 5.3 prints c(x, j, k') = C(x)·1[j = k'], which leaves C·Ψ(0), whatever the scores. 1[j ≠ k'] is meant."""
     for f in ([0.0, 1.0, 2.0], [5.0, -3.0, 0.0]):
         for j in range(3):
             printed = max((0.8 if j == k else 0.0) * math.log1p(math.exp(f[k] - f[j])) for k in range(3))
@@ -303,8 +301,7 @@ def test_each_step_of_section_4_1(p: int, seed: int) -> None:
 
 
 def test_a_cost_independent_of_both_experts_leaves_a_constant() -> None:
-    """Section 5.1: c(x, k, k') = C(x) for all k', k itself included, makes the term k' = k the largest: C·Φ(0) = C, whatever the
-    scores."""
+    """Section 5.1: c(x, k, k') = C(x) for all k', k itself included, makes that term the largest: C·Φ(0), whatever the scores."""
     for f in ([0.0, 1.0, 2.0], [5.0, -3.0, 0.0]):
         for k in range(3):
             assert max(0.8 * min(1, max(0, 1 - (f[k] - f[j]))) for j in range(3)) == 0.8

@@ -148,8 +148,7 @@ def test_the_loss_is_least_at_the_true_chances(p: int, largest: float, by_label:
 
 
 def test_the_label_says_where_it_begins_and_learns_from_the_costs() -> None:
-    """f = 0 and a classifier that is sure: the plugin's own estimates, ⅔ and ⅓ for label 1; 0 and 1 for label 0, as near as a
-    logit may go."""
+    """f = 0 and a sure classifier: the plugin's estimates, ⅔ and ⅓ for label 1; 0 and 1 for label 0, as near as a logit may go."""
     method = regression(by_label=True)
     outputs = torch.cat([torch.zeros(2, 2), knowing(0, 1)], dim=1)
     found = (method.expected_costs(outputs) - PRICES).tolist()
@@ -259,8 +258,7 @@ def test_no_labels() -> None:
 
 @pytest.mark.parametrize("by_label", [False, True])
 def test_noise_on_the_costs(by_label: bool) -> None:
-    """Noise takes errors below 0 and above 1, also where the evidence, of other rows, is clean: all the same the loss is least at
-    the mean of the noisy errors, of −0.2 and 0 too."""
+    """Noise takes errors below 0 and above 1, also where the evidence is clean: the loss is least at the mean of noisy errors."""
     noisy = torch.tensor([[0.3, 1.85], [0.5, 1.05]], dtype=torch.float64)  # errors (−0.2, 1.6) and (0, 0.8)
     method = regression(costs=noisy, by_label=by_label, label_weight=0.0)
     assert [float(method.least), float(method.most)] == pytest.approx([-0.2, 1.6])

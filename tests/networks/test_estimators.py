@@ -25,8 +25,7 @@ LABELS = 3
 
 
 def some_rows(n: int = 300, labelled: bool = True) -> FitRows:
-    """Expert 0 is right at label 0, expert 1 at the others; the label shows in the first two columns. The third is noise, the fourth
-    is constant."""
+    """Expert 0 is right at label 0, expert 1 at the others. Columns: two that show the label, noise, and a constant."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, LABELS, n)
     inputs = np.stack([3.0 * (labels == 0), 30.0 * (labels == 1), np.zeros(n), np.full(n, 7.0)], axis=1)

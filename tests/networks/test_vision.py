@@ -38,12 +38,6 @@ def test_stem_and_resolution(stem: str, side: int) -> None:
     assert seen[0][-2:] == (side, side)
 
 
-@pytest.mark.parametrize("zero", [True, False])
-def test_residual_branches_begin_at_zero_where_asked(zero: bool) -> None:
-    network = ResNet18(width=2, stem="3x3", zero_init=zero, mean=[0.0], std=[1.0], num_outputs=2, head="linear")
-    assert bool(network.net.layer1[0].bn2.weight.any()) != zero
-
-
 def test_normalises_raw_pixels() -> None:
     network = build("resnet18_slim").eval()
     seen: list[torch.Tensor] = []

@@ -116,8 +116,7 @@ def untrained(
     cells: Cells = CELLS,
     small: Sequence[str] = SMALL,
 ) -> Untrained:
-    """guard: None for the one that its validation rows ask for. kept: what guards for other prices are fitted to. small: what makes
-    the router small."""
+    """guard: None for the one that its validation rows ask for. kept: what guards for other prices are fitted to."""
     given = [*SPLIT, f"dataset.path={write(folder, cells)}", f"runs_dir={folder / 'runs'}"]
     experiment = check(compose([*given, *small, *overrides]))
     splits = make_splits(experiment)

@@ -27,8 +27,7 @@ QUICK = {**OPTIONS, "method.seconds": 0.1}  # few candidates
 
 
 def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
-    """Two cheap experts, right with .7 each, whose wrong answers differ; a dear one that is always right. Neither inputs nor
-    lengths say anything."""
+    """Two cheap experts, right with .7 each, whose wrong answers differ; a dear one that is always right. Inputs say nothing."""
     draw = np.random.default_rng(seed)
     right = np.column_stack([draw.random((n, 2)) < 0.7, np.ones(n, dtype=bool)])
     answers = [["yes" if ok else f"no{k}" for k, ok in enumerate(row)] for row in right]

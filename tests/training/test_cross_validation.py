@@ -100,8 +100,7 @@ def test_by_routers_that_did_not_see_it(by_topic: Any) -> None:
 
 
 def threshold(lifts: list[float], gains: list[float]) -> float:
-    """Slow reference for the offset of the first of two experts: it gets the rows that need a smaller lift, and earns their gains.
-    The middle of the first best interval."""
+    """Slow reference for the offset of the first of two experts: the middle of the first best interval. It earns gains of rows."""
     order = sorted(range(len(lifts)), key=lambda i: lifts[i])
     sums = [sum(gains[i] for i in order[:number]) for number in range(len(order) + 1)]
     best = max(range(len(sums)), key=lambda number: (round(sums[number], 9), -number))
@@ -187,8 +186,7 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [["sampling=over"], ["method=cost_regression", "checkpoint=best", "sampling=under"]])
 def test_a_budget_compares_routers_on_rows_that_both_learned_from(more: list[str], file: Path, tmp_path: Path) -> None:
-    """Once each, however often sampling repeats them: a fold's router on the next fold's rows, less those that sampling or
-    validation took from it or from the final router."""
+    """Once each: a fold's router on the next fold's rows, less those that sampling or validation took from it or the final one."""
     cfg = config(file, tmp_path, "cost=error_plus_cost", "cost.prices=[0.01,0.02]", "seed=3", *more)
     train(cfg)
     router, rows = Router.load(folder_of(cfg)), fold_rows(check(cfg))

@@ -1,5 +1,4 @@
-"""Keeps the mean spend within a budget: prices are multiplied by the least factor, at least 1, at which the router spends no more.
-A bootstrap of the rows says how likely it spends more all the same."""
+"""Keeps the mean spend within a budget: prices are multiplied by the least factor that does, by a bootstrap of the rows."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

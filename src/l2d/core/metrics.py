@@ -28,9 +28,8 @@ def best_single(train_costs: Tensor) -> int:
 def baselines(
     train_costs: Tensor, costs: Tensor, prices: Tensor, *, from_log: bool = False, singles: int | None = None
 ) -> Baselines:
-    """majority: the expert that is cheapest most often on the training split; random: in expectation, nothing is drawn. from_log:
-    costs are doubly robust, right in the mean but not on a single row, so there is no oracle and no majority. singles: the first
-    columns, of experts; the others are plans, which are no baselines here."""
+    """majority: the expert that is cheapest most often on the training split. from_log: costs are doubly robust, so not right on a
+    single row: no oracle and no majority. singles: the first columns, of experts; the others are plans, no baselines here."""
     p, columns = costs.shape[1] if singles is None else singles, costs.shape[1]
 
     def always(k: int) -> Score:

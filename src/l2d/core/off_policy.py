@@ -47,9 +47,8 @@ def known_costs(robust: Tensor, logged: Logged) -> Tensor:
 
 
 def value_of(decisions: Tensor, robust: Tensor, logged: Logged) -> OffPolicyValue:
-    """The mean cost of decisions int [n], estimated in three ways. robust [n, p]: the doubly robust costs. direct: the model's
-    expectations; its standard error leaves the model's own error out. snips: the known costs where the log asked the chosen
-    expert, by inverse propensity, divided by the sum of the weights; None if the log never did."""
+    """The mean cost of decisions int [n], in three ways. robust [n, p]: the doubly robust costs. direct: by the model, whose own
+    error is left out. snips: known costs by inverse propensity over the sum of the weights; None if the log knows none."""
     expected, weights, chosen = (paid(part.double(), decisions) for part in (logged.expected, logged.weights, robust))
     weighted, total, snips = chosen - expected * (1 - weights), weights.sum(), None
     if total > 0:

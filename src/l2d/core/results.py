@@ -50,8 +50,7 @@ KNOWN, ESTIMATED = 0.0, 1.0
 
 @dataclass(frozen=True)
 class GuardEvidence(_Strict):
-    """The gain of the router, with its offsets, over always asking the best single expert. That expert is chosen on training
-    rows, or on validation rows if experts learned the training rows."""
+    """The gain of the router, with its offsets, over the best single expert on training (or validation) rows."""
 
     best_constant: str
     gain: float  # mean of paired differences

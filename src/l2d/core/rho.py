@@ -17,8 +17,7 @@ def cheapest_counts(costs: Tensor) -> Tensor:
 
 
 def reward_mass(rewards: Tensor) -> Tensor:
-    """m_k = Σ_i c̄_k/Σ_j c̄_j, at least 1: the size of S_k under the distribution P of Eq. (new). rewards [N, p] -> float64 [p].
-    Rows without any reward add nothing."""
+    """m_k = Σ_i c̄_k/Σ_j c̄_j, at least 1: the size of S_k under the P of Eq. (new). rewards [N, p] -> float64 [p]."""
     rewards = rewards.to(torch.float64)
     total = rewards.sum(dim=1, keepdim=True)
     share = torch.where(total > 0, rewards / total, torch.zeros_like(rewards))

@@ -18,11 +18,10 @@ SHARE = 0.05  # of the training time, at most, for writing checkpoints
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
-    """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time.
-
-    folder: None writes no file. monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the
-    first of equals). stop_after: training stops after this epoch, to be resumed later. patience: training ends after this many
-    epochs without a new best. Lightning's ModelCheckpoint is not atomic across filesystems."""
+    """last.ckpt after every epoch, or every few if writing would take more than 5 % of the time. folder: None writes no file.
+    monitor: it also holds the weights of the epoch with the least value of this metric (the first of equals). stop_after: training
+    stops after this epoch, to be resumed. patience: it ends after this many epochs without a new best. Lightning's ModelCheckpoint
+    is not atomic across filesystems."""
 
     def __init__(
         self, folder: Path | None, monitor: str | None, stop_after: int | None = None, patience: int | None = None

@@ -33,11 +33,10 @@ Values = Sequence[Any]
 
 
 class Database:
-    """A connection for one thread at a time, and a transaction that one process at a time can be in. errors: the base of its
-    exceptions. A statement is in SQLite's words, with ? for each value."""
+    """For one thread at a time; one process at a time can be in a transaction. Statements: in SQLite's words, with ? for values."""
 
     name: str  # without a password
-    errors: type[Exception]
+    errors: type[Exception]  # the base of its exceptions
     connection: Any
 
     def set_durable(self) -> None:

@@ -134,8 +134,7 @@ def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
 
 
 def with_calls(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """The row of a decision; if several answers came, about the first one, but without a propensity if one of them failed or has
-    no outcome. Equal answers have equal outcomes."""
+    """The row of a decision, about its first answer; without a propensity if one of several failed or has no outcome."""
     wrong: dict[str | None, Any] = {one["same_as"]: error_of(one) for one in calls if error_of(one) is not None}
     if given := [one["same_as"] for one in calls if one["expert"] == row["expert"]]:
         wrong[given[0]] = error_of(row)

@@ -26,9 +26,8 @@ SURE = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class LogModel:
-    """The expected cost of each expert and its chance of being asked, fitted to the training rows of a log. Both are linear in the
-    inputs, if these are rows of numbers, and in the confounders; else they are means. own…: for the training rows, each by a model
-    that did not see the row."""
+    """The expected cost of each expert and its chance of being asked, linear in the inputs, if these are rows of numbers, and in
+    the confounders; else means. own…: for the training rows, each by a model that did not see the row."""
 
     mean: Tensor  # of the inputs [F]
     std: Tensor
@@ -131,11 +130,9 @@ def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
 def fit_chances(points: Tensor, asked: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
     """Log-odds of being asked, as coefficients [F + C + 1, p], and for each row by a model that did not see it [n, p]. inputs: F.
 
-    A ridge regression of being asked makes one number per expert of all columns. A logistic regression on these numbers and the
-    confounders, which are few, calibrates them: one for all experts if every row asked one of them, else one for each. The numbers
-    count only if they say more than the confounders do, on rows that were left out and by more than two standard errors;
-    confounders, if they say more than the experts' shares of the rows.
-    """
+    A ridge regression makes one number per expert of all columns. A logistic regression on these and the confounders, which are
+    few, calibrates them: one for all experts if every row asked one of them, else one for each. The numbers count only if they say
+    more than the confounders, on rows that were left out and by two standard errors; confounders, if more than shares do."""
     scores, guessed = fit_crossed(points, asked.double() - asked.double().mean(dim=0))
     size = LARGE / guessed.std(dim=0).clamp(min=1e-3)
     others = points[:, inputs:]

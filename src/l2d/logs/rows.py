@@ -71,8 +71,7 @@ class LoggedRows:
 
 
 def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
-    """address: of the log, or the file of its export. run: only the decisions of this run. Rows without a propensity or without
-    inputs are left out, as is an answer that came before."""
+    """address: of the log, or its export. run: only its decisions. Left out: rows without a propensity or inputs, repetitions."""
     file = without_password(str(address))
     if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
         found = read_long_form(address, run)

@@ -23,8 +23,7 @@ def effective_number(counts: Tensor, beta: float) -> Tensor:
 
 
 def weighted_cross_entropy(scores: Tensor, target: Tensor, weights: Tensor) -> Tensor:
-    """w_t·(log Σ_k e^{f_k} − f_t). scores [B, p], target t int [B], weights [p] -> [B]. Not F.cross_entropy's `weight`, whose
-    mean divides by the weights; here every example counts as one."""
+    """w_t·(log Σ_k e^{f_k} − f_t). scores [B, p], target t int [B], weights [p] -> [B], by whose sum no mean is divided."""
     scores = at_least_float32(scores)
     return weights.to(scores)[target] * F.cross_entropy(scores, target, reduction="none")
 

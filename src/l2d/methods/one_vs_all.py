@@ -14,8 +14,7 @@ from l2d.utils.parameters import Count, Share
 
 
 def one_vs_all_loss(scores: Tensor, rewards: Tensor) -> Tensor:
-    """Σ_k −c̄_k log σ(f_k) − (1 − c̄_k) log σ(−f_k), least where σ(f_k) = E[c̄_k|x]. scores and rewards in [0, 1], [B, p] -> [B].
-    Rewards that are NaN, since an expert was not asked, do not count."""
+    """Σ_k −c̄_k log σ(f_k) − (1 − c̄_k) log σ(−f_k), least where σ(f_k) = E[c̄_k|x]; NaN does not count. [B, p] both -> [B]."""
     scores = at_least_float32(scores)
     asked = ~rewards.isnan()
     targets = rewards.where(asked, 0.0).to(scores)

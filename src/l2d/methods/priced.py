@@ -21,8 +21,7 @@ ROUNDING = 1e-6  # of prices in 32 bits
 
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
-    """E[values|label], pulled towards the mean of all rows, also those without a label, as if by `smoothing` rows; NaN counts
-    nowhere. [n, p], int [n] -> [num_classes, p]"""
+    """E[values|label], pulled towards the mean of all rows as if by `smoothing` rows. [n, p], int [n] -> [num_classes, p]"""
     values = values.double()
     labelled = labels != UNKNOWN
     sums, counts = group_sums(labels[labelled], values[labelled], num_classes)

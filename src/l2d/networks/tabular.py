@@ -17,8 +17,7 @@ FAR = 10.0  # standard deviations from the mean at which values are clamped
 
 
 class QuickDropout(nn.Module):
-    """nn.Dropout with a byte per value instead of a number: on a CPU, nn.Dropout draws longer than a small network computes.
-    share: of the values that are set to 0, rounded to 1/256."""
+    """nn.Dropout, which draws longer than a small network computes, with a byte per value. share: rounded to 1/256."""
 
     def __init__(self, share: float) -> None:
         super().__init__()

@@ -86,8 +86,7 @@ class Step:
         length: int | None = None,
         price: float | None = None,
     ) -> "Step":
-        """The expert that was to be asked has answered. length: in characters, of its whole output (default: of the answer).
-        price: of this call (default: the expected one)."""
+        """The expert has answered. length: of its whole output (default: of the answer). price: default: the expected one."""
         return replace(self, said=(*self.said, Said(self._next, answer, confidence, length, price=price)))
 
     def failed(self, *, price: float = 0.0) -> "Step":
