@@ -78,18 +78,22 @@ def test_a_port_that_is_taken(run: Untrained, tmp_path: Path) -> None:
 
 
 def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite")])
+    beside = ["--candidate", str(run.path), "--share", "0.25", "--promote", "auto"]
+    options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite"), *beside])
     service = make_service(options)
     service.log.close()
+    assert service.trial is not None
+    assert service.trial.promotes
     router = service.current.router
     about = replace(router.description, guard=replace(router.description.guard, constant=1))
     point: Any = "spends $1"
     service.current.router = replace(router, description=about, operating_point=point)
     service.reloaded = "elsewhere"
     announce(options, service, "h", 1)
-    note, point, last, said = capsys.readouterr().err.splitlines()
+    note, point, last, candidate, said = capsys.readouterr().err.splitlines()
     assert (note, point) == (service.current.router.guard_note, "spends $1")
     assert "elsewhere" in last
+    assert "25 %" in candidate
     for part in (str(run.path), "http://h:1", "log.sqlite"):
         assert part in said
 
