@@ -54,6 +54,31 @@ def test_the_plan_is_worth_what_the_hand_says(router: l2d.Router) -> None:
         router.score(X, errors=errors)
 
 
+def test_an_error_is_kept_at_a_lower_price(router: l2d.Router, tmp_path: Path) -> None:
+    """One cheap expert alone errs in 30 %, for .01; who asks a third where two disagree hardly errs, for about .2."""
+    X, errors, answers = world(3000, 2)
+    routers = [router.at(max_error=level) for level in (0.1, 0.4)]
+    scores = [one.score(X, errors=errors, answers=answers) for one in routers]
+    wrong, spent = (
+        [score.deferral_loss - (score.mean_price or 0.0) for score in scores],
+        [score.mean_price for score in scores],
+    )
+    assert wrong[0] < 0.1
+    assert 0.2 < wrong[1] < 0.4
+    assert spent == pytest.approx([0.2, 0.01], abs=0.02)
+    point = routers[0].operating_point
+    assert point is not None
+    assert (point.max_error, point.confidence) == (0.1, 0.95)
+    routers[0].save(tmp_path / "strict")
+    saved = l2d.Router.load(tmp_path / "strict")
+    assert saved.operating_point == point
+    assert saved.score(X, errors=errors, answers=answers).deferral_loss == scores[0].deferral_loss
+    with pytest.raises(ParameterError, match=r"^max_error=0.001: cannot be kept"):
+        router.at(max_error=0.001)
+    with pytest.raises(ParameterError, match=r"^max_error=0.4: .*budget"):
+        router.at(max_error=0.4, budget=0.1)
+
+
 def test_steps_ask_the_third_only_if_two_disagree(router: l2d.Router) -> None:
     step = router.begin([0.0, 0.0])
     assert step.ask in ("small", "other")

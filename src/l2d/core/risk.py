@@ -2,7 +2,7 @@
 level, with a given confidence over the draw of the rows (learn then test, by fixed-sequence testing)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -86,20 +86,16 @@ def by_group(errors: Tensor, groups: Tensor | None) -> Tensor:
     return (sums / sizes)[:, 0]
 
 
-def factors_by_spread(prices: Tensor) -> Tensor:
+def factors_by_spread(prices: Tensor, number: int = STEPS) -> Tensor:
     """The factors to try, the safest first, whatever the errors that are tested. prices: mean of each expert [p]."""
     spread = float(prices.max() - prices.min())
     none = torch.zeros(1, dtype=torch.float64)
-    steps = torch.logspace(-3, math.log10(MOST), STEPS, dtype=torch.float64)
+    steps = torch.logspace(-3, math.log10(MOST), number, dtype=torch.float64)
     return torch.cat([none, steps / spread]) if spread > 0 else none
 
 
 def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: float) -> OperatingPoint:
     """The dearest of the factors in sequence that keeps the error. prices: as for `keep_within`."""
-    if not 0 < max_error < 1:
-        raise ParameterError("max_error", "must be above 0 and below 1", max_error)
-    if not 0.5 <= confidence < 1:
-        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     rows = priced_rows(held_out, None if prices.listed is None else torch.tensor(prices.listed))[0]
     errors = whole(held_out.errors.double())
     if rows is None or not ((errors >= 0) & (errors <= 1)).all():
@@ -107,11 +103,20 @@ def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: 
         raise ParameterError("max_error", problem, max_error)
     means = held_out.mean_prices if prices.listed is None else torch.tensor(prices.listed)
     assert means is not None  # prices are expected per row
-    factors = factors_by_spread(means.double())
 
     def made(factor: Tensor) -> Tensor:
         return by_group(paid(errors, rows.decide(factor[None])[0]), held_out.groups)
 
+    factor = dearest_kept(factors_by_spread(means.double()), made, max_error, confidence)
+    return point_at(held_out, rows, float(factor), rows.decide(factor[None])[0], prices, (max_error, confidence))
+
+
+def dearest_kept(factors: Tensor, made: Callable[[Tensor], Tensor], max_error: float, confidence: float) -> Tensor:
+    """The last of the factors in sequence that keeps the error. made: the errors [n] at a factor."""
+    if not 0 < max_error < 1:
+        raise ParameterError("max_error", "must be above 0 and below 1", max_error)
+    if not 0.5 <= confidence < 1:
+        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     place = last_kept(map(made, factors), max_error, confidence)
     if place is None:
         safest = made(factors[0])
@@ -121,8 +126,7 @@ def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: 
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
         problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows{more}; {told}"
         raise ParameterError("max_error", problem, max_error)
-    factor = factors[place]
-    return point_at(held_out, rows, float(factor), rows.decide(factor[None])[0], prices, (max_error, confidence))
+    return factors[place]
 
 
 def point_at(

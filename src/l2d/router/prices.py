@@ -15,6 +15,7 @@ from l2d.core.risk import keep_error
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
 from l2d.networks.estimators.planner import planner_of
+from l2d.router.plan_promise import promised_plan
 from l2d.router.plans import repriced_plan
 from l2d.router.trained import NEEDS_GUARD, TrainedRouter, has_budget, knows_prices
 from l2d.utils.errors import ParameterError
@@ -70,14 +71,17 @@ def rows_of(router: TrainedRouter, asked: str) -> HeldOut:
 
 def promised(router: R, given: PriceList | None, max_error: float, confidence: float | None, budget: float | None) -> R:
     """The cheapest router whose error is at most max_error."""
-    if budget is not None or router.raw or planner_of(router.network) is not None:
-        raise ParameterError("max_error", "cannot be combined with a budget, raw or method=plan", max_error)
+    if budget is not None or router.raw:
+        raise ParameterError("max_error", "cannot be combined with a budget or raw", max_error)
+    confidence = 0.95 if confidence is None else confidence
+    if planner_of(router.network) is not None:
+        return promised_plan(router, given, max_error, confidence)
     listed = router.prices.listed if given is None else tuple(router.prices.listed_from(given, router.experts))
     listed = None if listed is None else in_float32(listed)
     method_at(router.method, listed, 1.0, "max_error")
     held_out = rows_of(router, "max_error")
     prices = router.prices if listed is None else router.prices.with_list(listed)
-    point = keep_error(held_out, prices, max_error, 0.95 if confidence is None else confidence)
+    point = keep_error(held_out, prices, max_error, confidence)
     method = method_at(router.method, listed, point.factor, "max_error")
     described = replace(router.description, prices=listed, guard=point.guard, factor=point.factor)
     return replace(router, method=method, description=described, validation=None, operating_point=point)
