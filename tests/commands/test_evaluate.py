@@ -235,46 +235,11 @@ def written(rows: list[dict[str, str]], folder: Path) -> Path:
     return folder / "changed.csv"
 
 
-def test_answers_that_came_before(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines that were written twice change nothing, and are counted."""
-    rows = exported(run.path, tmp_path)
-    printed = []
-    for again in (0, 20):
-        file = written([*rows, *rows[:again]], tmp_path)
-        capsys.readouterr()
-        main([str(run.path), "--log", str(file)])
-        printed.append(capsys.readouterr())
-    assert printed[0].out == printed[1].out
-    assert [left_out(one.err)[:1] for one in printed] == [[N], [N]]
-    assert left_out(printed[1].err)[1].startswith("20 rows with an answer")
-
-
 def test_inputs_of_an_answer_that_disagree(run: Untrained, tmp_path: Path) -> None:
     """The row is that of the file."""
     rows = exported(run.path, tmp_path)
     said = refused(main, run.path, "--log", written([*rows, {**rows[2], "f_x": "0.125"}], tmp_path))
     assert re.search(rf"f_x\b.*\b{N + 1}\b", said)
-
-
-@pytest.mark.slow
-def test_rows_that_lack_something(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is counted once. One query asked of two experts is two answers."""
-    rows = exported(run.path, tmp_path)
-    other = {**rows[0], "expert": {"a": "b", "b": "c", "c": "a"}[rows[0]["expert"]]}
-    for columns, why in (
-        (["propensity"], "a propensity"),
-        (["correct"], "an outcome"),
-        (["f_x", "propensity"], "a propensity"),
-        (["f_x"], "inputs"),
-    ):
-        lacking = {**rows[6], **dict.fromkeys(columns, "")}
-        capsys.readouterr()
-        main([str(run.path), "--log", str(written([*rows[:6], lacking, *rows[7:], other], tmp_path))])
-        assert left_out(capsys.readouterr().err) == [N, f"1 row without {why}"]
-    log = tmp_path / "log.sqlite"
-    change(log, "UPDATE decisions SET propensity = NULL WHERE number <= 5")
-    main([str(run.path), "--log", str(log)])
-    assert left_out(capsys.readouterr().err) == [N - 5, "5 rows without a propensity"]
 
 
 def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
