@@ -33,8 +33,6 @@ Propensities = Literal["given", "estimated"]
 
 @dataclass(frozen=True)
 class Splits:
-    """The data of a run."""
-
     train: Split  # resampled, if `sampling` says so
     validation: Split
     test: Split
@@ -106,7 +104,6 @@ def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:
 
 
 def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) -> Splits:
-    """Errors plus prices, on all rows."""
     cost.check_panel(panel)
     arrays, train = request.arrays, request.train
     prices = None if cost.by_row else cost.prices(panel, train)

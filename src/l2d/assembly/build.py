@@ -51,7 +51,6 @@ def without_epochs(experiment: Experiment) -> Experiment:
 
 
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
-    """dataset -> experts -> costs."""
     arrays, data = load_rows(experiment)
     return assemble_rows(experiment, arrays, data, expert_cache(experiment, renew=renew_experts))
 

@@ -58,7 +58,6 @@ class DeferralData(pl.LightningDataModule):
         return Batches(self._inputs(self.splits.train), rows, nothing, nothing, self._size(source))
 
     def predict_dataloader(self) -> Batches:
-        """The test split, in order."""
         return self._in_order(self.splits.test)
 
     def transfer_batch_to_device(self, batch: Batch, *_: Any) -> Batch:

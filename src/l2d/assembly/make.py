@@ -64,7 +64,6 @@ def make_factory(component: Component) -> "partial[Any]":
 
 
 def built(value: Any) -> Any:
-    """An argument, with the components in it built."""
     if isinstance(value, Component):
         return make_factory(value) if value.partial else make(value)
     if isinstance(value, Recipe):
@@ -75,7 +74,6 @@ def built(value: Any) -> Any:
 
 
 def find(component: Component) -> type[Any]:
-    """The class itself."""
     if not component.trusted:
         module = component.target.rpartition(".")[0]
         trust = f"if you trust it, name its module: trust=[{module!r}] in Python, on the command line --trust {module}"

@@ -40,7 +40,6 @@ class RouterModule(Learner):
         return self.own_losses(own, costs, labels) + self.aux.loss(beside, costs, labels)
 
     def own_losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
-        """The method's, without the auxiliary task's."""
         with self.blaming():
             return one_per_row(self.method.loss(outputs, costs, labels), costs)
 

@@ -121,7 +121,6 @@ def priced_rows(held_out: HeldOut, prices: Tensor | None) -> tuple[PricedRows | 
 
 
 def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
-    """prices [n, p], decisions [factors, n] -> [factors, n]."""
     return torch.stack([paid(prices, one) for one in decisions])
 
 

@@ -67,11 +67,9 @@ class HeldOut:
     groups: Tensor | None = None  # int [n], equal for rows with equal texts; None if all differ
 
     def tensors(self) -> dict[str, Tensor]:
-        """By name, to be saved."""
         return {name: value.contiguous() for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def guard_at(self, prices: Tensor) -> Guard:
-        """The guard for prices [p]."""
         utilities = -(self.expected + prices.to(self.expected))
         best = int((self.mean_errors + prices.to(self.mean_errors)).argmin())
         return fit_guard(utilities, argmax_last(utilities), self.errors + prices.to(self.errors), best, self.needed)
@@ -98,7 +96,6 @@ def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: 
 
 
 def paired(differences: Tensor) -> tuple[float, float | None]:
-    """Mean and standard error, None for a single row."""
     n = len(differences)
     return float(differences.mean()), float(differences.std() / n**0.5) if n > 1 else None
 

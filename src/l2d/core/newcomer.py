@@ -40,7 +40,6 @@ class Borrowed:
         return chance, variance.sqrt() * chance * (1 - chance)
 
     def packed(self) -> Tensor:
-        """[p + 7]"""
         return torch.cat([self.weights, self.centre.reshape(1), self.mean, self.covariance.flatten()])
 
     @classmethod

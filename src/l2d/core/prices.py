@@ -86,7 +86,6 @@ class Prices:
 
     @property
     def counted(self) -> bool:
-        """True if prices are part of the costs."""
         return any(self.listed or ()) or bool(self.scale)
 
     @property
@@ -113,12 +112,10 @@ class Prices:
 
     @property
     def per_training_price(self) -> float:
-        """The factor on prices in training, which may be 0."""
         return 1.0 if self.scale is None else self.scale
 
     @property
     def sign(self) -> str:
-        """The sign before amounts."""
         return "" if self.error_price is None else "$"
 
     @property
@@ -144,12 +141,10 @@ class Prices:
 
     @property
     def mean_price(self) -> str:
-        """Its name."""
         return "mean price + latency" if self.latency_price else "mean price"
 
     @property
     def notes(self) -> list[str]:
-        """Lines that explain printed amounts."""
         if self.error_price is None:
             return self.latency_notes
         wrong = f"a wrong answer costs ${self.error_price:g} (cost.error_price)"
@@ -169,11 +164,9 @@ class Prices:
         return f"{loss:{sign}.4f}" if self.error_price is None else self.money(loss * self.error_price, sign)
 
     def show_amount(self, amount: float, sign: str = "") -> str:
-        """An amount as text."""
         return f"{amount:{sign}.4f}" if self.error_price is None else self.money(amount, sign)
 
     def short(self, amount: float) -> str:
-        """An amount as text, in four significant digits."""
         return f"{self.sign}{amount:.4g}"
 
     def loss(self, error: float, amount: float) -> float | None:
@@ -195,7 +188,6 @@ ERRORS = Prices()  # amounts in units of one error
 
 
 def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
-    """One price per expert, in the experts' order."""
     there = f"the experts are {', '.join(experts)}"
     if isinstance(prices, Mapping):
         if unknown := [name for name in prices if name not in experts]:

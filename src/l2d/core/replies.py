@@ -36,7 +36,6 @@ class Replies:
         return Replies(self.kinds[rows], self.signals[rows], None if self.asks is None else self.asks[rows])
 
     def followed_by(self, other: Replies) -> Replies:
-        """The rows of both."""
         import torch
 
         asks = None

@@ -155,8 +155,6 @@ class Capabilities(_Strict):
 
 @dataclass(frozen=True)
 class RoutingMetrics(Score):
-    """Everything that follows from the routing of one split."""
-
     baselines: Baselines
     confusion: list[list[int]] | None  # row: the oracle's expert, column: the router's; None: there is no oracle
     collapsed_expert: int | None  # counted from 1; None: the router has not collapsed
@@ -192,7 +190,6 @@ class RunMetrics(RoutingMetrics):
 
     @property
     def rho(self) -> list[float]:
-        """ρ of each expert; empty for methods without one."""
         return self.method_buffers.get("rho", [])
 
 

@@ -32,5 +32,4 @@ def complement_scale(costs: Tensor, largest: float | None = None) -> float:
 
 
 def largest_known(costs: Tensor) -> float:
-    """The largest cost that is not NaN."""
     return float(costs.nan_to_num(nan=-torch.inf).max())

@@ -41,7 +41,6 @@ Limits = Mapping[str, Limit]  # by expert
 
 
 def read_limits(given: Mapping[str, str], experts: Sequence[str]) -> dict[str, Limit]:
-    """given: such as {"alice": "40/hour"}."""
     found = {}
     for name, text in given.items():
         most, _, unit = text.partition("/")
@@ -76,7 +75,6 @@ class Ledger:
 
     @property
     def full(self) -> dict[str, float]:
-        """The experts that may not be asked now, and for how many seconds."""
         return {name: wait for name in self.limits if (wait := self.wait(name)) > 0}
 
     def take(self, expert: str) -> None:

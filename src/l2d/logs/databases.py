@@ -43,11 +43,9 @@ class Database:
         """Let what is committed survive a crash. Call it before anything is written."""
 
     def in_words(self, statement: str) -> str:
-        """The statement in the words of this database."""
         return statement
 
     def execute(self, statement: str, values: Values = ()) -> Any:
-        """Return a cursor."""
         return self.connection.execute(self.in_words(statement), values)
 
     def execute_many(self, statement: str, rows: Iterable[Values]) -> None:

@@ -44,8 +44,6 @@ class Decision:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a plan, the place-th one."""
-
     place: int
     expert: str
     propensity: float | None

@@ -59,7 +59,6 @@ class RunInputs:
         return safetensors.numpy.load(base64.b64decode(self.reading)) if self.reading else {}
 
     def are_like(self, other: "RunInputs") -> bool:
-        """True if the numbers that the routers saw mean the same."""
         mine, others = ((one.shape, one.seen.columns, one.encoder, one.reading) for one in (self, other))
         return mine == others
 
@@ -155,7 +154,6 @@ def error_of(found: Mapping[str, Any]) -> float | None:
 
 
 def check_units(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> None:
-    """Refuse prices that cannot be added up."""
     priced = {row["run"] for row in rows if row["price"] is not None}
     for one, other in combinations([name for name in runs if name in priced], 2):
         if not runs[one].unit.fits(runs[other].unit):
@@ -177,7 +175,6 @@ def known_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[A
 
 
 def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:
-    """correct, if that was reported for all of them; else the loss."""
     if all(row["correct"] is not None for row in rows):
         return {"correct": [row["correct"] for row in rows]}
     return {"loss": [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in rows]}

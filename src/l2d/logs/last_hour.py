@@ -21,8 +21,6 @@ FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >
 
 
 class CountedDecisions(NamedTuple):
-    """A row of COUNTED."""
-
     expert: str
     by: str
     decisions: int
@@ -33,7 +31,6 @@ class CountedDecisions(NamedTuple):
 
 
 def read_last_hour(address: Path | str, now: float, experts: Sequence[str]) -> dict[str, Any]:
-    """Read it by a connection of its own. Raises LogUnavailable."""
     with reading(address) as database:
         return count_last_hour(database, now, experts)
 

@@ -156,7 +156,6 @@ def fit_chances(points: Tensor, asked: Tensor, inputs: int) -> tuple[Tensor, Ten
 
 
 def one_each(asked: Tensor) -> bool:
-    """True if every row asked one of several experts."""
     return asked.shape[1] > 1 and bool((asked.sum(dim=1) == 1).all())
 
 
@@ -173,7 +172,6 @@ def surprise(odds: Tensor, asked: Tensor) -> Tensor:
 
 
 def crossed_odds(columns: Tensor, asked: Tensor, fold: Tensor) -> Tensor:
-    """Log-odds of each row by the other folds' rows [n, p]."""
     odds = torch.zeros(asked.shape, dtype=torch.float64)
     for k in range(CHANCE_FOLDS):
         odds[fold == k] = columns[fold == k] @ chance_columns(columns[fold != k], asked[fold != k])

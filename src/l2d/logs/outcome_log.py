@@ -153,11 +153,9 @@ class OutcomeLog:
         return self._do(lambda database: ask_within(database, expert, limits))
 
     def left(self, limits: Limits) -> Future[dict[str, int]]:
-        """How often each expert with a limit may be asked now."""
         return self._do(lambda database: Ledger(database, limits).left, writes=False)
 
     def decided_since(self, seconds: Sequence[float]) -> Future[list[int]]:
-        """The number of decisions in the last so many seconds."""
         return self._do(lambda database: [decided_since(database, one) for one in seconds], writes=False)
 
     def state_of(self, id: str) -> Future[tuple[str, str, str | None] | None]:
@@ -180,7 +178,6 @@ class OutcomeLog:
         return self._do(lambda database: database.execute(ANSWER, (served, price, latency, id)) and None)
 
     def expert_of(self, session: str) -> Future[str | None]:
-        """Return who answered last in this conversation."""
         return self._do(lambda database: (database.execute(HOLDER, (session,)).fetchone() or [None])[0], writes=False)
 
     def add_swap(self, run: str) -> Future[int]:
@@ -297,7 +294,6 @@ def ask_within(database: Database, expert: str, limits: Limits) -> bool:
 
 
 def decided_since(database: Database, seconds: float) -> int:
-    """Rows are numbered, so none is counted."""
     found = database.execute(SINCE, (id_at(time.time() - seconds),)).fetchone()
     return 0 if found is None else int(found[0])
 

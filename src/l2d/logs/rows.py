@@ -46,7 +46,6 @@ class LoggedRows:
         return len(self.ids)
 
     def take(self, kept: np.ndarray) -> "LoggedRows":
-        """The rows where `kept`, bool [n], is true."""
         parts = {name: part[kept] for name, part in vars(self).items() if isinstance(part, np.ndarray)}
         return replace(self, **parts)
 
@@ -157,7 +156,6 @@ def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str], inputs: Se
 
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:
-    """columns: of the long form."""
     unknown = np.full(len(columns["id"]), np.nan)
     seen = [name for name in columns if name.startswith((NUMBER, EMBEDDED))]
     return LoggedRows(
@@ -179,5 +177,4 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
 
 
 def as_floats(cells: Sequence[float | None] | np.ndarray) -> np.ndarray:
-    """NaN for None."""
     return np.asarray(cells, dtype=np.float64)

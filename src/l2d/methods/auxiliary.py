@@ -9,8 +9,6 @@ from l2d.utils.errors import ParameterError
 
 
 class LabelAux:
-    """The cross-entropy of the label."""
-
     def __init__(self, num_classes: int, weight: float) -> None:
         self.num_outputs, self.weight = num_classes, weight
 

@@ -22,7 +22,6 @@ def unit_margin_loss(margins: Tensor) -> Tensor:
 
 
 def hinge(margins: Tensor) -> Tensor:
-    """max(0, 1 − u)."""
     return (1 - margins).clamp(min=0)
 
 

@@ -83,7 +83,6 @@ class OneVsAll(Method):
         return torch.softmax(F.logsigmoid(at_least_float32(outputs)), dim=-1)
 
     def expected_costs(self, outputs: Tensor) -> Tensor:
-        """(1 − σ(f_k))·scale."""
         scores = at_least_float32(outputs)
         return torch.sigmoid(-scores) * self.reward_scale.to(scores)
 

@@ -58,8 +58,6 @@ class ClusterTable(NearestNeighbours):
 
 
 class CategoryTable(SimpleRouter):
-    """For routers that see nothing but a category."""
-
     def estimator(self) -> Estimator:
         return Lookup()
 

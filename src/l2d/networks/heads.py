@@ -34,7 +34,6 @@ class HeadWithAux(nn.Module):
 
 
 def attach_aux(network: nn.Module, num_outputs: int) -> None:
-    """Put a linear auxiliary head beside the network's own."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear | CosineHead):
         problem = f"{type(network).__name__} has no `head` made by make_head, so it cannot have a second one"
@@ -52,5 +51,4 @@ HEADS: dict[str, type[nn.Linear | CosineHead]] = {"linear": nn.Linear, "cosine":
 
 
 def make_head(kind: str, in_features: int, out_features: int) -> nn.Module:
-    """The head that a method asks for (Method.head)."""
     return HEADS[kind](in_features, out_features)

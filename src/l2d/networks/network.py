@@ -50,7 +50,6 @@ class Network(nn.Module):
 
     @classmethod
     def check_kind(cls, found: str) -> None:
-        """Refuse inputs of another kind."""
         if cls.expects is not None and found != cls.expects:
             raise ParameterError("", f"reads {KINDS[cls.expects]}, not {found}; use router={READERS[found]}")
 

@@ -34,7 +34,6 @@ class PriceModel(nn.Module):
         return model
 
     def add_expert(self, price: float) -> None:
-        """One more expert, whose price is the same for all queries."""
         column = torch.zeros(len(self.weight), 1)
         column[-1] = price
         self.weight = torch.cat([self.weight, column], dim=1)

@@ -71,7 +71,6 @@ def write_onnx(exported: Any, inputs: Tensor, file: Path) -> tuple[Tensor, Tenso
 
 
 def example_inputs(router: TrainedRouter) -> Tensor:
-    """Random inputs of the kind and shape that the network takes."""
     shape, draw = (EXAMPLES, *router.description.shape), torch.Generator().manual_seed(0)
     if router.description.kind == "image":
         return torch.randint(0, router.description.seen.white + 1, shape, generator=draw, dtype=torch.uint8)

@@ -147,7 +147,6 @@ def replies_of(said: Sequence[Said], p: int, agreement: Agreement) -> Replies:
 
 
 def given_replies(router: TrainedRouter, answers: Any, n: int) -> Replies:
-    """answers: as for `l2d.fit`."""
     said = read_said(answers, (n, len(router.experts)), router.experts)
     if said is None:
         raise ParameterError("answers", "missing; this router decides by what experts answer")
@@ -217,7 +216,6 @@ class Candidate:
         return float(self.costs.mean())
 
     def most(self, confidence: float | None) -> float:
-        """The mean spend, or its upper bound at this confidence."""
         mean, error = paired(self.spent.double())
         return mean + (0.0 if confidence is None else NormalDist().inv_cdf(confidence) * (error or 0.0))
 

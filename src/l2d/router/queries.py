@@ -82,7 +82,6 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
 
 
 def rows_of_sheet(sheet: Sheet, about: RouterDescription, embed: Embed) -> tuple[Tensor, Tensor]:
-    """The rows, and which of them have no text, bool [n]."""
     path, seen = sheet.path, about.seen
     columns = [*seen.features, *(column for column in (seen.text, seen.image) if column is not None)]
     if not columns:

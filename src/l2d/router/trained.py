@@ -54,7 +54,6 @@ class TrainedRouter:
 
     @cached_property
     def prices(self) -> Prices:
-        """Its prices, and their unit."""
         return Prices.of(self.config, self.description.prices, self.description.factor)
 
 

@@ -99,7 +99,6 @@ def cross_validates(experiment: Experiment) -> bool:
 
 
 def why_not(experiment: Experiment) -> str:
-    """Why rows cannot be cross-validated; empty if they can."""
     if not make_dataset(experiment).divisible:
         return "these data (dataset.split, dataset.split_by) say which rows are for testing"
     if find(experiment.cost).from_rows:
@@ -206,7 +205,6 @@ def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows,
 
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:
-    """The decisions of the folds' routers, in the order of all rows."""
     order, parts = torch.cat([fold.rows for fold in folds]).argsort(), [fold.routed.arrays() for fold in folds]
     by_row = [name for name in parts[0] if name != "prices" or parts[0]["prices"].ndim == 2]  # else one list for all
     whole = {name: torch.cat([part[name] for part in parts])[order] for name in by_row}
@@ -232,7 +230,6 @@ def mean_score(scores: Sequence[Score], rows: Sequence[int]) -> Score:
 
 
 def mean_simple(folds: Sequence[RunMetrics]) -> dict[str, Score]:
-    """The mean scores of the simple routers that every fold has."""
     found = {name: [getattr(fold.baselines, name) for fold in folds] for name in SIMPLE}
     rows = [fold.rows.test for fold in folds]
     return {name: mean_score(scores, rows) for name, scores in found.items() if None not in scores}

@@ -40,7 +40,6 @@ class Fitted:
         return self.data.splits
 
     def outputs(self, loaders: Sequence[Batches]) -> list[Tensor]:
-        """The network's outputs for the rows of each loader."""
         found: Any = self.trainer.predict(self.router, dataloaders=list(loaders))
         return [at_least_float32(torch.cat(batches).cpu()) for batches in (found if len(loaders) > 1 else [found])]
 
@@ -77,7 +76,6 @@ def learned_rows(fitted: Fitted, numbers: Tensor, among: Tensor) -> LearnedRows 
 
 
 def joined(parts: Sequence[LearnedRows]) -> LearnedRows:
-    """The rows of all parts, which are different."""
     rows, errors = (torch.cat([vars(part)[name] for part in parts]) for name in ("rows", "errors"))
     prices = [part.prices for part in parts if part.prices is not None]
     return LearnedRows(rows, errors, torch.cat(prices) if prices else None)

@@ -182,7 +182,6 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
 
 
 def about_the_run(fitted: Fitted) -> dict[str, Any]:
-    """The metrics that do not follow from the routing of rows."""
     method, router = fitted.method, fitted.router
     return {
         "schema_version": results.SCHEMA_VERSION,

@@ -48,8 +48,6 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, and how its router is judged."""
-
     splits: Callable[[Experiment], Splits] = make_splits
     score: Callable[[Fitted], Scored] = score_router
 

@@ -127,7 +127,6 @@ def losses_of(estimates: Tensor, rows: FitRows) -> Tensor:
 
 
 def tried(losses: Mapping[str, Tensor], why: Mapping[str, str]) -> list[Tried]:
-    """The best first; those that were not tried last."""
     least = min(losses.values(), key=lambda one: float(one.mean()))
     found = []
     for name, one in losses.items():

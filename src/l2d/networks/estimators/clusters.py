@@ -52,7 +52,6 @@ class Clusters(Scaled):
         self.table = torch.cat([self.table, column], dim=1)
 
     def cluster(self, inputs: Tensor) -> Tensor:
-        """The number of the nearest centre, [B, F] -> [B]."""
         return (2 * self.scaled(inputs) @ self.centres.T - self.centres.square().sum(dim=1)).argmax(dim=1)
 
     def forward(self, inputs: Tensor) -> Tensor:
