@@ -39,7 +39,6 @@ fit = partial(l2d.fit, method="mild")
 
 
 def quick(epochs: int = 20, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Options of a short training."""
     return {"recipe.epochs": epochs, "progress": False, "trainer.accelerator": "cpu", **(more or {})}
 
 
@@ -137,8 +136,6 @@ class Mine(MLP):
 
 
 class Expected(l2d.Method):
-    """The expected cost of a random choice by softmax."""
-
     def __init__(self, *, factor: float = 1.0, **given: Any) -> None:
         super().__init__(**given)
         self.factor = factor
@@ -322,7 +319,6 @@ def test_prices_may_change_later(rows: Rows) -> None:
 
 
 def test_frames(router: l2d.Router, rows: Rows) -> None:
-    """Columns go by name; those of a frame may be numbers."""
     X, costs = rows
     frame = pd.DataFrame(X, columns=["x", "y", "z"])
     named = fit(frame, pd.DataFrame(costs, columns=["small", "large", "none"]), **QUICK)
@@ -525,7 +521,6 @@ def test_answers_go_with_their_rows(rows: Rows) -> None:
 
 
 def test_answers_are_checked(rows: Rows) -> None:
-    """Methods that do not use them learn the same."""
     answers = np.full((N, 3), "x")
     fitted = fit(*rows, answers=answers, options=quick(1))
     assert fitted.route(rows[0][:9].tolist()) == fit(*rows, options=quick(1)).route(rows[0][:9].tolist())

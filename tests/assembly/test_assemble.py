@@ -31,8 +31,6 @@ SETTINGS = check(compose()).settings
 
 
 class Learner(Method):
-    """It takes evidence."""
-
     takes_evidence = True
 
 
@@ -115,8 +113,6 @@ def test_a_bug_in_a_class_of_the_users_comes_with_its_key() -> None:
 
 
 class Counted(ErrorCost):
-    """The more rows to price by, the dearer."""
-
     def prices(self, panel: Panel, train: torch.Tensor) -> torch.Tensor:
         return super().prices(panel, train) + len(train)
 
@@ -189,8 +185,6 @@ def test_sampling_keeps_prices_of_their_rows() -> None:
 
 
 class Learned(SyntheticExperts):
-    """As if they had been trained on the training rows."""
-
     def panel(self, request: ExpertRequest) -> Panel:
         return replace(super().panel(request), learned=True)
 
@@ -230,7 +224,6 @@ def test_evidence_has_the_noise_of_the_training_costs() -> None:
 
 
 def every_second(labels: torch.Tensor) -> torch.Tensor:
-    """The 1st, 3rd, 5th, … row, counted over all rows by label."""
     rows, place = torch.zeros(len(labels), dtype=torch.bool), 0
     for label in sorted(set(labels.tolist())):
         for row in (labels == label).nonzero().flatten().tolist():

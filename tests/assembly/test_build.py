@@ -82,7 +82,6 @@ def test_a_method_and_a_parameter_are_called_by_their_keys() -> None:
 
 
 def loads_of(dataset: type[Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Gets an entry whenever a dataset of this class is read."""
     read: list[Path] = []
     load = dataset.load
 

@@ -20,14 +20,11 @@ def data(tiny: Callable[..., DictConfig]) -> DeferralData:
     return build(tiny("recipe.batch_size=64"))[0]
 
 
-def test_validation_is_not_the_test_split(data: DeferralData) -> None:
+def test_batches_and_that_validation_is_not_the_test_split(data: DeferralData) -> None:
     validation = torch.cat([inputs for inputs, _, _ in data.val_dataloader()])
     test = torch.cat([inputs for inputs, _, _ in data.predict_dataloader()])
     assert torch.equal(validation, data.splits.validation.inputs)
     assert torch.equal(test, Digits().load(Path()).test_inputs)
-
-
-def test_batches(data: DeferralData) -> None:
     inputs, costs, labels = next(iter(data.train_dataloader()))
     assert (inputs.shape[1:], costs.shape, labels.shape) == ((8, 8, 1), (len(inputs), 5), (len(inputs),))
     assert costs.dtype == torch.float32

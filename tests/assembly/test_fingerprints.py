@@ -21,7 +21,6 @@ Tiny = Callable[..., DictConfig]
 
 
 def table(folder: Path, *experts: str, ending: str = "csv") -> str:
-    """A file whose experts are in this order."""
     columns = {"x": [0.0, 1.0, 2.0, 3.0]} | {f"correct_{name}": [0, 1, 0, 1] for name in experts}
     write_sheet(folder / f"table.{ending}", columns)
     return f"dataset.path={folder / f'table.{ending}'}"
@@ -52,8 +51,6 @@ def test_language_models_are_called_by_the_last_part_of_their_path(tmp_path: Pat
 
 
 class Named(SyntheticExperts):
-    """Experts of somebody's own, named by their class."""
-
     def __init__(self, *, called: list[str]) -> None:
         super().__init__()
         self.called = called

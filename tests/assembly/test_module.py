@@ -78,8 +78,6 @@ def states(network: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 class Weights(pl.Callback):
-    """The network's, before the first step and after each."""
-
     def __init__(self) -> None:
         self.seen: list[dict[str, torch.Tensor]] = []
 

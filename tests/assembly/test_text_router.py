@@ -95,7 +95,6 @@ class Crash(Exception):
 
 @pytest.mark.slow
 def test_same_seed_same_bytes_killed_or_not(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With dropout on, inside the encoder and before the head."""
     # a checkpoint after every epoch, however short
     monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))
     first, again, broken = (make(f"runs_dir={tmp_path / name}") for name in ("first", "again", "broken"))

@@ -10,7 +10,6 @@ from l2d.core.assignment import assign
 
 
 def slow(costs: np.ndarray, capacities: np.ndarray) -> float:
-    """One column per place."""
     places = np.repeat(np.arange(costs.shape[1]), capacities)
     return float(costs[:, places][linear_sum_assignment(costs[:, places])].sum())
 

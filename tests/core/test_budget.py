@@ -210,7 +210,6 @@ def test_values_out_of_range(key: str, value: float) -> None:
 
 
 def population(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Errors and expected errors of three experts."""
     draw = torch.Generator().manual_seed(seed)
     logits = torch.tensor([1.8, 0.9, 0.2]) + torch.randn(n, 3, generator=draw)
     errors = (torch.rand(n, 3, generator=draw) > torch.sigmoid(logits)).double()

@@ -114,7 +114,6 @@ def test_offsets_by_hand() -> None:
 @settings(max_examples=8)
 @given(st.integers(2, 8), experts, seeds)
 def test_no_row_has_a_say_in_its_own_decision(n: int, p: int, seed: int) -> None:
-    """Down to one row per fold."""
     utilities, costs = drawn(seed, n, p)
     decided = crossed(utilities, costs)
     for row in range(n):

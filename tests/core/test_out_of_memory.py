@@ -64,7 +64,6 @@ def cramped(most: int, after: int = 0) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint after every epoch, however short."""
     monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))
 
 
@@ -89,8 +88,6 @@ def test_parts_are_the_batches(n: int, size: int, parts: int) -> None:
 
 
 class Steps(pl.Callback):
-    """The weights after each step, and the rate of the next."""
-
     def __init__(self) -> None:
         self.seen: list[tuple[int, float, Tensor]] = []
 

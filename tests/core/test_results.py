@@ -46,7 +46,6 @@ ONLY_SOME_HAVE = {"by_category", "by_decision", "calibration", "extreme"}
 
 
 def full() -> RunMetrics:
-    """With all that a run may have."""
     losses = DecisionLosses(validation=0.25, test=0.5)
     found = example_metrics(
         collapsed_expert=1,
@@ -76,6 +75,8 @@ def written(tmp_path: Path, content: Any) -> Path:
 def test_keys_and_types() -> None:
     assert schema_of(json.loads(json.dumps(full().as_json()))) == SCHEMA
     assert example_metrics().as_json().keys() == SCHEMA.keys() - ONLY_SOME_HAVE
+    assert example_metrics(method_buffers={"rho": [1, 2.5]}).rho == [1.0, 2.5]
+    assert example_metrics(method_buffers={}).rho == []
 
 
 @pytest.mark.parametrize("metrics", [full(), example_metrics(), example_metrics(0.1 + 0.2, p=3)])
@@ -117,11 +118,6 @@ def test_another_version_is_refused(version: Any, shown: str, tmp_path: Path) ->
     content = {"schema_version": version, "another": "key"} if version is not None else {"deferral_loss": 0.5}
     with pytest.raises(L2DError, match=f"schema_version {shown}.* {SCHEMA_VERSION}.*force=true"):
         read_metrics(written(tmp_path, content))
-
-
-def test_rho() -> None:
-    assert example_metrics(method_buffers={"rho": [1, 2.5]}).rho == [1.0, 2.5]
-    assert example_metrics(method_buffers={}).rho == []
 
 
 def test_reading_needs_no_torch() -> None:

@@ -45,7 +45,6 @@ def in_epoch(number: int, measured: dict[str, float], others_stop: bool = False)
 
 @pytest.mark.parametrize(("checkpoint", "epoch"), [("best", 1), ("best_loss", 2), ("last", None)])
 def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Path) -> None:
-    """By the deferral loss, the first of equals; or by the loss."""
     keeper = EpochCheckpoint(tmp_path, MONITORS[checkpoint])
     weight = torch.tensor(-1)  # as in training, it changes in place
     module: Any = SimpleNamespace(state_dict=lambda: {"epoch": weight})
@@ -142,8 +141,6 @@ def test_when_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 class Falling(pl.LightningModule):
-    """Its validation loss is what it was told."""
-
     def __init__(self, values: list[float]) -> None:
         super().__init__()
         self.layer, self.values = torch.nn.Linear(1, 1), values

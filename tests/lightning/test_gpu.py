@@ -105,7 +105,6 @@ def test_compiled_steps_are_the_eager_ones() -> None:
 
 
 def test_a_second_run_reuses_compiled_code() -> None:
-    """The runs of a sweep share a process."""
     torch.compiler.reset()
     first = losses_of("default")
     compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -27,8 +27,6 @@ ON_CPU: dict[str, Any] = {"channels_last": False, "compile_mode": "false"}
 
 
 class Ending(Learner):
-    """Ends in its first step as it is told to."""
-
     def __init__(self, end: Callable[[], object]) -> None:
         super().__init__(network=torch.nn.Linear(1, 1), optimizer=SGD, schedule="constant", **ON_CPU)
         self.end = end
@@ -97,7 +95,6 @@ def test_another_exit_keeps_its_message_and_status(code: str | int) -> None:
 
 
 def test_a_trainer_of_one_device_belongs_to_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second task of a SLURM job is no helper of the first."""
     for name, value in {"NTASKS": "2", "PROCID": "1", "LOCALID": "1", "NODEID": "0", "JOB_NAME": "sweep"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     trainer = make_trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
@@ -125,11 +122,6 @@ def test_several_devices_are_found_by_lightning(devices: int, monkeypatch: pytes
     assert options["use_distributed_sampler"] is False
 
 
-def test_what_is_full_by_hand() -> None:
-    assert [learning.is_full(rows, 8, 1) for rows in (7, 8, 9)] == [False, True, False]
-    assert [learning.is_full(rows, 8, 2) for rows in (7, 8, 9, 10)] == [False, True, True, False]
-
-
 class Noting(torch.nn.Linear):
     """Notes the rows of each batch, and whether compiled code was to be used."""
 
@@ -143,8 +135,6 @@ class Noting(torch.nn.Linear):
 
 
 class Small(Learner):
-    """The output is the loss."""
-
     def __init__(self, schedule: str = "constant", ema: float = 0.0) -> None:
         super().__init__(network=Noting(), optimizer=SGD, schedule=schedule, ema=ema, **ON_CPU)
 
@@ -159,6 +149,8 @@ def test_only_full_batches_run_compiled() -> None:
     for number in (3, 3, 2, 3):
         learner.training_step(rows_of(number), 0)
     assert learner.network.seen == [(3, True), (3, True), (2, False), (3, True)]
+    assert [learning.is_full(rows, 8, 1) for rows in (7, 8, 9)] == [False, True, False]
+    assert [learning.is_full(rows, 8, 2) for rows in (7, 8, 9, 10)] == [False, True, True, False]
 
 
 def test_predictions_are_those_of_the_averaged_weights(monkeypatch: pytest.MonkeyPatch) -> None:

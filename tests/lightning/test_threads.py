@@ -24,7 +24,6 @@ def two() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two")
 def test_little_data_have_one_thread() -> None:
-    """After an error all is as before, too."""
     with one_thread_if_small(threads.SMALL + 1):
         assert torch.get_num_threads() == 2
     with one_thread_if_small(threads.SMALL):

@@ -32,10 +32,7 @@ def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["expert_seconds"], found["total_seconds"], found["steps_seconds"]) == (50, 18, 16.5)
     assert (found["started_at"], found["first_step_at"], found["last_step_at"]) == (100, 151, 167.5)
     assert found["epochs_end_at"] == [159, 163.5, 165, 167.5]
-
-
-def test_one_epoch_and_none() -> None:
-    timer = Timer()
+    timer = Timer()  # no epoch, and one
     assert timer.record(images=60)["images_per_second"] is None
     timer.epoch_seconds = [2.0]
     assert timer.record(images=60)["images_per_second"] == 30

@@ -68,7 +68,6 @@ def the_server() -> PostgresServer | None:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[PostgresServer]:
-    """An empty database. Skips the test where there is none."""
     server = the_server()
     if server is None:
         pytest.skip("PostgreSQL is not installed here")

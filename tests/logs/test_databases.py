@@ -61,7 +61,6 @@ def right(*numbers: int) -> list[ReportedOutcome]:
 
 
 def write_earlier(address: Path | str, version: int) -> None:
-    """A log with a row, as this version of the tables had it."""
     with contextlib.closing(connect(address)) as database:
         database.set_durable()
         database.begin()

@@ -43,7 +43,6 @@ def forget() -> Iterator[None]:
 
 
 def change(log: Path, statement: str) -> None:
-    """And forget the rows that were read before."""
     with contextlib.closing(sqlite3.connect(log)) as database, database:
         database.execute(statement)
     snapshot.cache_clear()
@@ -64,7 +63,6 @@ def texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def served(run: Untrained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[Any]]]:
-    """Logs and their decisions, by what the log keeps of a text."""
     folder, queries = tmp_path_factory.mktemp("served"), [{"text": text} for text in texts()]
     files = {keep: folder / f"{keep}.sqlite" for keep in ("text", "features")}
     return {keep: (file, serve(run.path, file, keep, queries)) for keep, file in files.items()}
@@ -72,7 +70,6 @@ def served(run: Untrained, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @pytest.fixture
 def log(served: dict[str, tuple[Path, list[Any]]], tmp_path: Path) -> Path:
-    """A log of texts, to change."""
     return Path(shutil.copy(served["text"][0], tmp_path / "log.sqlite"))
 
 
@@ -81,7 +78,6 @@ def dataset(file: Path | str, encoder: Any = None, run: str | None = None) -> Se
 
 
 def pooled(arrays: Any) -> tuple[list[str], torch.Tensor, Any]:
-    """ids, inputs and answers of all rows."""
     answers = arrays.panel.train.followed_by(arrays.panel.test)
     ids = [*arrays.train_ids.tolist(), *arrays.ids.tolist()]
     return ids, torch.cat([arrays.train_inputs, arrays.test_inputs]), answers
@@ -141,7 +137,6 @@ def test_what_an_encoder_learned_goes_with_its_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", ["text", "features"])
 def test_queries_without_a_text_are_left_out(run: Untrained, tmp_path: Path, keep: str) -> None:
-    """From the log and from its export."""
     log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
     serve(run.path, log, keep, [*({"text": text} for text in texts()), *[{"text": " "}] * 10])
     log_command.main(["export", str(log), "--out", str(out)])
@@ -180,7 +175,6 @@ def test_numbers_beside_a_text(tmp_path: Path) -> None:
 
 
 def test_images(tmp_path: Path) -> None:
-    """As the bytes that they were."""
     log = OutcomeLog(tmp_path / "log.sqlite")
     pixels = np.random.default_rng(0).integers(0, 255, (80, 4, 4, 1)).astype(np.uint8)
     about = '{"experts": ["a", "b"], "shape": [4, 4, 1], "seen": {"features": [], "white": 16}, "encoder": null, "price_scale": 1.0}'
@@ -295,7 +289,6 @@ def test_only_one_runs_decisions(run: Untrained, served: Any, tmp_path: Path) ->
 
 
 def test_times_of_an_export_are_not_needed(tmp_path: Path) -> None:
-    """They may be written as people write them."""
     file = tmp_path / "log.jsonl"
     row = {"id": "q1", "time": "2026-03-01T00:05:28", "prompt": "x", "expert": "a", "correct": True, "propensity": 0.5}
     file.write_text(json.dumps(row) + "\n")
@@ -378,7 +371,6 @@ def test_a_log_in_postgresql(run: Untrained, tmp_path: Path) -> None:
 
 
 def test_encoders() -> None:
-    """By their class and its arguments."""
     given: dict[str, Any] = {"model": "minilm", "max_length": 256, "start_share": 0.25, "batch_size": 64}
     described = {"name": "embeddings", "_target_": "l2d.data.text.encoders.Embeddings", **given}
     assert is_described(Embeddings(**given), described)
@@ -417,7 +409,6 @@ def test_rows_that_are_left_out_are_told(log: Path, tmp_path: Path, capsys: pyte
 
 
 def test_names_of_the_price_in_an_export(tmp_path: Path) -> None:
-    """Two prices, and one in capitals, are refused."""
     file = tmp_path / "log.csv"
     for word, dollars in (("price", False), ("cost_usd", True)):
         file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")

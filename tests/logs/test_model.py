@@ -39,7 +39,6 @@ def simulated(n: int = 1_500, seed: int = 0) -> tuple[dict[str, list[Any]], torc
 
 
 def written(folder: Path, cells: dict[str, list[Any]], *left_out: str) -> list[str]:
-    """The overrides of a run on this log."""
     path = folder / "log.parquet"
     write_sheet(path, {key: value for key, value in cells.items() if not key.startswith(left_out or "?")})
     return ["dataset=table", f"dataset.path={path}", "evaluation=holdout", f"runs_dir={folder}"]
@@ -102,7 +101,6 @@ def test_prices_of_a_log_are_fitted_once(
 
 
 def test_chances_of_being_asked() -> None:
-    """Shares without inputs; with inputs, near the true ones."""
     rng = torch.Generator().manual_seed(0)
     x = torch.randn(4_000, 1, generator=rng).double()
     truth = torch.sigmoid(x)

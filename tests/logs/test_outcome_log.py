@@ -63,7 +63,6 @@ def test_outcomes_are_recorded_once(run: Untrained, tmp_path: Path) -> None:
 
 
 def test_refused_outcomes_leave_nothing(run: Untrained, tmp_path: Path) -> None:
-    """Nor do those that came with them."""
     with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
         known, new = route(client), route(client)
         client.post("/v1/outcomes", json={"decision_id": known, "correct": True})
@@ -86,7 +85,6 @@ def test_refused_outcomes_leave_nothing(run: Untrained, tmp_path: Path) -> None:
 
 
 def test_an_answer_comes_after_the_commit(run: Untrained, tmp_path: Path) -> None:
-    """Another connection sees what was acknowledged at once."""
     file = tmp_path / "log.sqlite"
     with asking(make_service(run.path, file)) as client:
         for number in range(1, 4):
@@ -104,7 +102,6 @@ def test_an_answer_comes_after_the_commit(run: Untrained, tmp_path: Path) -> Non
 def test_nobody_is_told_of_success_if_the_commit_fails(
     kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the error is, later operations are written."""
     log = OutcomeLog(tmp_path / "log.sqlite")
 
     def full() -> None:
@@ -132,7 +129,6 @@ def test_an_answer_changes_only_what_is_known_of_it(tmp_path: Path) -> None:
 
 
 def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal among them is told to its own request only."""
     log = OutcomeLog(tmp_path / "log.sqlite")
     commits: list[int] = []
     commit = log._commit
@@ -225,9 +221,7 @@ def test_a_clock_that_jumps(run: Untrained, tmp_path: Path, monkeypatch: pytest.
         ids = [route(client) for _ in range(6)]
     assert len({*ids}) == 6
     assert [row["id"] for row in rows(tmp_path / "log.sqlite", "decisions")] == ids
-
-
-def test_ids_cannot_be_guessed() -> None:
+    monkeypatch.undo()  # nor can they be guessed
     ids = [new_decision_id() for _ in range(1000)]
     assert ({len(id) for id in ids}, len({id[12:] for id in ids})) == ({32}, 1000)
 

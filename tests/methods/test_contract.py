@@ -59,7 +59,6 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_one_loss_per_example(name: str) -> None:
-    """Inputs are left alone."""
     assert config(name).name == name
     method = build(name)
     outputs, costs, labels = given_ = batch(method)
@@ -98,7 +97,6 @@ def test_extreme_outputs_in_every_dtype(name: str, dtype: torch.dtype) -> None:
 
 
 def does(action: Callable[[], object]) -> bool:
-    """Whether it does what it is asked, and does not refuse."""
     try:
         action()
     except ParameterError:
@@ -107,7 +105,6 @@ def does(action: Callable[[], object]) -> bool:
 
 
 def test_capabilities_are_true(name: str) -> None:
-    """Readers go by these instead of by names of classes."""
     method = build(name)
     outputs, costs, _ = batch(method)
     can = method.capabilities()

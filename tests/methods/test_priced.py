@@ -38,7 +38,6 @@ def regression(evidence: Evidence = EVIDENCE, costs: torch.Tensor | None = None,
 
 
 def knowing(*labels: int, num_classes: int = 2) -> torch.Tensor:
-    """The outputs of a classifier that is sure of these."""
     return 40.0 * torch.nn.functional.one_hot(torch.tensor(labels), num_classes).double()
 
 

@@ -98,7 +98,6 @@ def test_a_row_is_not_its_own_neighbour() -> None:
 
 
 def partly_asked(rows: FitRows = ROWS) -> FitRows:
-    """One expert per row, by lot."""
     chosen = torch.from_numpy(np.random.default_rng(1).integers(0, 2, len(rows)))
     return FitRows(rows.inputs, rows.right.where(torch.eye(2, dtype=torch.bool)[chosen], torch.nan), rows.labels)
 

@@ -12,8 +12,6 @@ from l2d.networks.estimators.mixture import Mixture, left_out_estimates, relativ
 
 
 class Constant(Estimator):
-    """Always the same estimate."""
-
     def fit(self, rows: FitRows) -> None:
         self.shape = rows.right.shape[1]
 
@@ -99,8 +97,6 @@ def test_a_convex_combination() -> None:
 
 def test_members_are_judged_on_rows_that_they_did_not_see() -> None:
     class Memory(Estimator):
-        """Right on rows that it was fitted to, and wrong elsewhere."""
-
         def fit(self, rows: FitRows) -> None:
             self.known = {tuple(row): right for row, right in zip(rows.inputs.tolist(), rows.right, strict=True)}
 

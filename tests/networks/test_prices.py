@@ -8,7 +8,6 @@ from l2d.networks.tabular import MLP
 
 
 def test_prices_are_linear_in_rows_of_numbers() -> None:
-    """Where they are linear, and even if most are not known."""
     rng = torch.Generator().manual_seed(0)
     inputs = torch.randn(2_000, 3, generator=rng) * 5 + 2
     prices = torch.stack([1 + 0.1 * (inputs[:, 0] + 10), torch.full((2_000,), 0.25)], dim=1)

@@ -19,7 +19,6 @@ def build(*overrides: str, mean: list[float], std: list[float], head: str = "lin
 
 
 def seen(network: MLP, rows: Rows) -> Rows:
-    """What the first layer gets."""
     inputs: list[torch.Tensor] = []
     network.net.register_forward_pre_hook(lambda _m, args: inputs.append(args[0]))
     assert network(torch.tensor(rows)).shape == (len(rows), 3)
@@ -64,7 +63,6 @@ def test_dropout_keeps_the_mean_and_drops_each_place_equally_often(share: float)
 
 
 def test_dropout_follows_the_seed_and_is_off_when_it_should_be() -> None:
-    """It passes gradients where it passed values."""
     values, drawn = torch.randn(5, 7), []
     assert torch.equal(QuickDropout(0.5).eval()(values), values)
     assert torch.equal(QuickDropout(0.0)(values), values)

@@ -33,7 +33,6 @@ PRICED = ("cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]")
 
 
 def table() -> Cells:
-    """Experts a, b and c; the last rows are the test split."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, N)).round(3)
     kind = (x > 0).astype(int) + (y > 0.5).astype(int)

@@ -28,7 +28,6 @@ def test_who_gains_most_from_an_expert_gets_it() -> None:
 
 
 def test_queries_without_a_text_go_to_the_best_single_expert() -> None:
-    """Where it has room."""
     texts, errors = [f"sum {k % 50}" for k in range(200)], np.tile([1.0, 0.0, 0.0], (200, 1))
     errors[::9] = [0, 1, 1]
     router = l2d.fit(texts, errors=errors, prices=[0.3, 0.01, 0.02], method="linear", options={"progress": False})

@@ -73,7 +73,6 @@ def test_equally_near_rows(tmp_path: Path) -> None:
 
 
 def test_the_program_has_the_guard_unless_raw(tmp_path: Path) -> None:
-    """Before it is exported."""
     run = untrained(tmp_path, "method=ce")
     router, inputs, chosen = l2d.Router.load(run.path), run.splits.test.inputs, []
     for guard in (ASKED, Guard(None, 1, 1, 0.0, None), Guard((9.0, -9.0, 0.0), None, 0, 0.3, 0.1)):

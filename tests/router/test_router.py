@@ -228,7 +228,6 @@ def test_the_guard_decides_unless_raw(plain: Untrained) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    """A run of a method that takes other prices later."""
     return untrained(tmp_path_factory.mktemp("priced"), *PRICED, "method=cost_regression")
 
 
@@ -426,7 +425,6 @@ def test_prices_later_for_a_run_without_any(tmp_path: Path) -> None:
 
 
 def test_a_method_that_takes_a_list_of_prices_and_no_others(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of the user's own may."""
     router, prices = priced_router(run, SPREAD), [0.2, 0.0, 0.1]
     wanted = experts_of(router.at(prices), run)
     monkeypatch.setattr(Priced, "rescale", Method.rescale)
@@ -443,7 +441,6 @@ def test_the_note_says_why_every_query_goes_to_one_expert(run: Untrained) -> Non
 
 
 def test_prices_of_a_score_go_by_name(run: Untrained) -> None:
-    """The picture of held-out rows says that they are."""
     router, errors = priced_router(run, right_at_any_price()), np.zeros((TEST, 3))
     by_name = router.score(run.queries, errors=errors, prices={"c": 0.3, "a": 0.1, "b": 0.2})
     assert by_name == router.score(run.queries, errors=errors, prices=[0.1, 0.2, 0.3])
@@ -513,7 +510,6 @@ def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
 
 
 def test_prices_that_the_method_has_learned(features: Ran) -> None:
-    """Others that are refused are in tests/core/test_prices.py."""
     with pytest.raises(ParameterError, match=r"^prices: .*cost_regression"):
         Router.load(features.path).at([0.0, 0.0, 0.0])
 
@@ -540,7 +536,6 @@ def test_numbers_and_text_together(tmp_path: Path) -> None:
 
 
 def test_images_may_come_without_their_one_channel(digits: Ran) -> None:
-    """Loading leaves the random stream alone."""
     before = torch.get_rng_state()
     router = Router.load(digits.path)
     assert torch.equal(torch.get_rng_state(), before)
@@ -635,7 +630,6 @@ BAD_FILES: list[tuple[str, Cells, str]] = [
 
 
 def test_bad_queries_and_files(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """More of them are in tests/data/test_inputs.py."""
     names = ("texts", "features", "digits")
     routers = {name: Router.load(request.getfixturevalue(name).path) for name in names}
     for name, queries, said in BAD_QUERIES:
@@ -701,7 +695,6 @@ def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_id_may_be_what_a_router_sees(tmp_path: Path) -> None:
-    """Where it was told to look at it: a number all the same."""
     cells = finished.table()
     cells["id"] = [f"{row:03d}" for row in range(N)]
     run = untrained(tmp_path, "dataset.features=[id,x]", cells=cells)

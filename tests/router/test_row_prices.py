@@ -45,7 +45,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_router_expects_prices(run: Path) -> None:
-    """Linear in the length, so they are found; in dollars."""
     router = Router.load(run)
     short, long = router.route([{"x": 0.0, "length": 2.0}, {"x": 0.0, "length": 9.0}])
     assert short.expected_prices == pytest.approx({"large": 0.002, "small": 0.0005}, rel=0.05)
@@ -144,7 +143,6 @@ def test_scores_count_prices_as_the_router_does(method: str) -> None:
 
 
 def test_a_budget_says_that_it_is_for_latency_too(run: Path) -> None:
-    """Not with one price per expert, which contains none."""
     router = Router.load(run)
     router = replace(router, config={**router.config, "cost": {**router.config["cost"], "latency_price": 0.001}})
     late = router.at(budget=0.0012)
@@ -172,7 +170,6 @@ def test_a_budget_for_latency_is_not_kept_by_money_alone(run: Path, tmp_path: Pa
 
 @pytest.mark.full
 def test_an_exported_router_decides_by_them(run: Path, tmp_path: Path) -> None:
-    """The program takes any number of rows."""
     router = Router.load(run)
     router.export(tmp_path / "router.pt2")
     program = torch.export.load(tmp_path / "router.pt2").module()

@@ -38,7 +38,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
 
 @pytest.fixture
 def folder(run: Untrained, tmp_path: Path) -> Path:
-    """A copy of a finished run, to be made evil."""
     return Path(shutil.copytree(run.path, tmp_path / "seed=0"))
 
 
@@ -196,7 +195,6 @@ def test_tensors_that_do_not_fit(wrong: Config, folder: Path) -> None:
 
 @pytest.mark.parametrize("sizes", [{"width": 10**9}, {"width": 2**62}, {"depth": 10**8}, {"width": 7}])
 def test_sizes_that_no_weights_have(sizes: Config, folder: Path) -> None:
-    """Refused before memory is taken for them."""
     config = RunFolder(folder).config()
     config["router"] |= sizes
     RunFolder(folder).write_config(config)

@@ -171,7 +171,6 @@ def test_a_router_without_a_true_gain_shows_none(file: Path, tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
-    """Unless validation rows choose its epoch."""
     splits = splits_of_router(check(config(file, tmp_path, "method=mild")))
     assert (len(splits.train), len(splits.test)) == (N, 0)
     chosen = splits_of_router(check(config(file, tmp_path, "method=mild", "checkpoint=best")))
@@ -212,7 +211,6 @@ def learned_in_folds(rows: FoldedRows) -> list[tuple[list[int], list[int]]]:
 
 
 def test_what_the_routers_of_folds_expect_where_they_learned(by_topic: Any) -> None:
-    """By hand, as in test_by_routers_that_did_not_see_it."""
     kept: Any = Router.load(folder_of(by_topic)).held_out
     rows = fold_rows(check(by_topic))
     whole: Any = rows.whole
@@ -244,7 +242,6 @@ def failing(error: BaseException) -> Callable[..., Any]:
 def test_a_killed_run_goes_on_where_it_was(
     at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its first fold, in its third, and in its last training."""
     cfg = config(file, tmp_path, "method=mild")
     begun, plain = list[Path](), walk.train
 
@@ -293,7 +290,6 @@ def test_when_it_is_the_default(file: Path, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_tiny_tables_and_prices_that_follow_from_the_rows(file: Path, tmp_path: Path) -> None:
-    """By default their test rows are held out."""
     lines = file.read_text().splitlines(keepends=True)
     (tmp_path / "tiny.csv").write_text("".join(lines[:30]))
     texts = [f"text {i % 4},{line}" for i, line in enumerate(lines)]
@@ -325,7 +321,6 @@ def test_the_folder_says_how_a_table_was_judged(file: Path, tmp_path: Path) -> N
 
 
 def test_a_run_that_is_refused_leaves_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder beside it stays."""
     cfg = config(file, tmp_path / "runs")
     monkeypatch.setattr(cross_validation, "assemble_rows", failing(ParameterError("cost.prices", "no price for b")))
     with pytest.raises(ParameterError, match=r"^cost\.prices: "):

@@ -42,7 +42,6 @@ def test_the_best_single_expert(learned: bool, fallback: str, tiny: Callable[...
 
 
 def routed_rows(**known: torch.Tensor) -> RoutedRows:
-    """Only what is known of them matters."""
     nothing = torch.zeros(0)
     return RoutedRows(**{"scores": nothing, "utilities": nothing, "decisions": nothing, **known})
 

@@ -28,7 +28,6 @@ def test_first_second_and_fifth_give_the_same_bytes(tmp_path: Path, tiny: Callab
     file = write_table(tmp_path)
 
     def on_table(place: int, *more: str) -> list[bytes]:
-        """Weights, metrics and what each test row got."""
         given = [*GIVEN, "method=mild", f"dataset.path={file}", "recipe.epochs=3"]
         cfg = compose([*given, f"runs_dir={tmp_path / str(place)}", *more])
         running.train(cfg)

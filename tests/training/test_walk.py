@@ -200,7 +200,6 @@ def test_a_run_is_not_begun_for_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_another_process_finished_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it was on the same data."""
     steps = Walk(tmp_path, monkeypatch)
     write_json(tmp_path / "metrics.json", example_metrics(0.75).as_json())
     (tmp_path / "data.txt").write_text("new\n")
@@ -233,7 +232,6 @@ def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(
 
 
 def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint counts epochs from 0."""
     run, said, fitted = RunFolder(tmp_path), list[str](), list[dict[str, Any]]()
     fit: Any = SimpleNamespace(max_epochs=2, fit=lambda _, **given: fitted.append(given))
     anything: Any = "data"
