@@ -54,6 +54,9 @@ def test_faults_of_cells_and_columns(name: str, nothing: str | None, tmp_path: P
         sheet.check_column("label", "y")
     with pytest.raises(ParameterError, match=r"^text=promt: .* prompt\?$"):
         Sheet(path, {"prompt": []}).check_column("text", "promt")
+    (tmp_path / "empty.jsonl").write_text("{}\n")
+    with pytest.raises(L2DError, match="no columns"):
+        read_sheet(tmp_path / "empty.jsonl")
     if nothing is not None:
         write_sheet(path, {"x": []})
         with pytest.raises(L2DError, match=f": {nothing}$"):
@@ -138,7 +141,7 @@ def test_times_of_every_type(tmp_path: Path) -> None:
         (['{"a": 1}', '{"a": 2}', '{"a" 3}'], "line 3: not a JSON object"),
         (['{"a": 1}', "", "[2]"], "line 3: not a JSON object"),
         (['{"a": 1}', '{"a": "\xff"}'], "line 2: not a JSON object in UTF-8"),
-        ([], "no rows$"),
+        ([], "no columns"),
     ],
 )
 def test_lines_that_are_no_objects(lines: list[str], words: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from l2d.utils.errors import ParameterError
 EXPERTS = ("a", "b")
 
 
-def first_free(full: frozenset[str]) -> Decision | None:
+def first_free(full: Mapping[str, float]) -> Decision:
     free = [name for name in EXPERTS if name not in full]
-    return Decision(new_decision_id(), "run", free[0], "a", "router", 1.0) if free else None
+    if not free:
+        raise NobodyFree(min(full.values()))
+    return Decision(new_decision_id(), "run", free[0], "a", "router", 1.0)
 
 
 def in_log(file: Path) -> dict[str, int]:
@@ -91,6 +94,7 @@ def test_many_threads_and_two_servers(tmp_path: Path) -> None:
 
 ASK = """
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.logs.test_capacity import Limit, OutcomeLog, first_free

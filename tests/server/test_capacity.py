@@ -56,11 +56,14 @@ def test_the_next_best_answers_until_nobody_is_left(run: Untrained, tmp_path: Pa
 def test_propensities_are_those_of_who_is_free(run: Untrained, tmp_path: Path) -> None:
     """With explore = 0.6, two free experts have 0.3 each, and the preferred one 0.4 more."""
     own = Router.load(run.path).route(PROMPTS[:1])[0].ranking
-    service = make_service(run.path, tmp_path / "log.sqlite", explore=0.6, capacity={own[2]: Limit(1, "day")})
+    limits = {own[2]: Limit(1, "day"), own[0]: Limit(10**6, "minute")}
+    service = make_service(run.path, tmp_path / "log.sqlite", explore=0.6, capacity=limits)
     with asking(service) as client:
         assert client.post("/v1/route", json={**TEXT, "available": [own[2]]}).json()["propensity"] == 1.0
         found = client.post("/v1/route", json={"inputs": [TEXT] * 300}).json()["decisions"]
+        refused = client.post("/v1/route", json={**TEXT, "available": [own[2]]})
     assert {(one["expert"], round(one["propensity"], 6)) for one in found} == {(own[0], 0.7), (own[1], 0.3)}
+    assert (refused.status_code, int(refused.headers["retry-after"]) > 80_000) == (429, True)
 
 
 def test_available(run: Untrained, tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ HERE = "http://127.0.0.1"
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "http://127.0.0.1:3000"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
         ({"host": "evil.example"}, 403),
         ({"host": "127.0.0.1.evil.example"}, 403),
         ({"host": "evil.example", "origin": "http://evil.example"}, 403),

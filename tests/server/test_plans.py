@@ -98,6 +98,8 @@ def test_a_third_decides_and_the_outcome_is_its(router: Router, log: Path) -> No
     with asking(make_service(router, log)) as client:
         id, _ = begin(client)
         tell(client, id, "a", "4")
+        early = client.post("/v1/outcomes", json={"decision_id": id, "expert": "a", "correct": False})
+        assert early.status_code == 409  # whose answer will be given is not known yet
         assert tell(client, id, "b", "5").json() == {"ask": "c"}
         assert tell(client, id, "c", "6").json()["accept"] == "c"
         assert client.post("/v1/outcomes", json={"decision_id": id, "correct": True}).status_code == 200

@@ -15,7 +15,7 @@ class Asks:
 
     turn: Tensor  # int64, from 0; −1 if not asked
     propensity: Tensor  # float64: the chance of that call, given the answers before it
-    right: Tensor  # float64: 0 to 1 where asked
+    right: Tensor  # float64: 1 − loss, where asked
 
     def __getitem__(self, rows: Tensor | slice) -> Asks:
         return Asks(*(part[rows] for part in vars(self).values()))

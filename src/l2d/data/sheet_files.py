@@ -49,6 +49,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _check_names(path: Path, names: list[str]) -> None:
+    if not names:
+        raise L2DError(f"{path}: no columns")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")
     if odd := [repr(name) for name in names if not name or name != name.strip()]:

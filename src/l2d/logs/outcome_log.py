@@ -4,14 +4,14 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from l2d.logs.capacity import Ledger, Limits, NobodyFree
+from l2d.logs.capacity import Ledger, Limits
 from l2d.logs.databases import Database, connect
 from l2d.logs.decision import Call, Decision, id_at
 from l2d.logs.refusals import LogUnavailable, OutcomeRefused
@@ -116,7 +116,9 @@ def open_database(address: Path | str) -> Database:
 
 
 Operation = Callable[[Database], Any]
-Draft = Callable[[frozenset[str]], Decision | None]  # a decision, given who may not be asked; None if nobody is left
+Draft = Callable[
+    [Mapping[str, float]], Decision
+]  # a decision, given who may not be asked, and for how long; or NobodyFree
 
 
 class Waiting(NamedTuple):
@@ -275,9 +277,7 @@ def add_decisions(database: Database, decisions: Sequence[Decision]) -> None:
 def decide_within(database: Database, drafts: Sequence[Draft], limits: Limits) -> list[Decision]:
     ledger, found = Ledger(database, limits), list[Decision]()
     for draft in drafts:
-        full = ledger.full
-        if (decision := draft(frozenset(full))) is None:
-            raise NobodyFree(min(full.values(), default=0.0))
+        decision = draft(ledger.full)
         ledger.take(decision.expert)
         found.append(decision)
     ledger.write()
@@ -319,6 +319,8 @@ def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> lis
         if before is None:
             if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
                 raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+            if database.execute("SELECT 1 FROM steps WHERE decision_id = ?", (id,)).fetchone() is not None:
+                raise OutcomeRefused(409, f"decision_id={id}: its plan waits for an answer; nothing was recorded")
             new[id, expert] = outcome
         elif tuple(before) != outcome.values():
             raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")

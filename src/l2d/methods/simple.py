@@ -1,5 +1,6 @@
 """Simple routers: each estimates how right every expert will be, from the training rows at once. Prices may change later."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -40,6 +41,8 @@ class SimpleRouter(CostRegression):
         mean = prices if prices.ndim == 1 else prices.nanmean(dim=0)
         unit = float(self.most - self.least)
         right = self.right(costs.double() - self.prices.double())
+        if replies is not None and (asks := replies.asks) is not None:
+            replies = replace(replies, asks=replace(asks, right=self.right(1 - asks.right)))
         return FitRows(inputs, right, labels, mean / unit, prices / unit, replies)
 
 

@@ -41,7 +41,7 @@ class Scarcity:
 
     def learn(self, experts: Sequence[str], decided: Mapping[str, int]) -> None:
         """decided: how many decisions there were within the unit of each limit."""
-        costs = np.array(self._costs.copy())
+        costs = np.array([one for one in self._costs.copy() if len(one) == len(experts)])  # a swap may be under way
         if len(costs) < ENOUGH:
             return
         shares = np.array(

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from l2d.logs.capacity import NobodyFree
 from l2d.logs.decision import Call, Decision, new_decision_id
 from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import Draft, OutcomeLog, ReportedOutcome
@@ -164,7 +165,13 @@ class RouterService:
         prices = prices_of(run.router)
         about: dict[str, Any] = {"price": prices[expert], "session": wishes.session, "prices": prices}
         named = Decision(new_decision_id(), run.name, expert, None, "client", None, **about)
-        [found] = await self._log([lambda barred: None if expert in barred else named])
+
+        def decide(full: Mapping[str, float]) -> Decision:
+            if expert in full:
+                raise NobodyFree(full[expert])
+            return named
+
+        [found] = await self._log([decide])
         return found
 
     async def _decide(
@@ -201,10 +208,11 @@ class RouterService:
     ) -> Draft:
         """A decision that waits to hear whose capacity is used up."""
 
-        def decide(full: frozenset[str]) -> Decision | None:
-            free = [name for name in router.experts if name not in full | wishes.away]
+        def decide(full: Mapping[str, float]) -> Decision:
+            allowed = [name for name in router.experts if name not in wishes.away]
+            free = [name for name in allowed if name not in full]
             if not free:
-                return None
+                raise NobodyFree(min((full[name] for name in allowed), default=0.0))
             expert, by, propensity, compared = self._draw(router, choice, wishes, course, free)
             opened = None if course is None else course.opened(expert, by, propensity, self.rng)
             chosen = (expert, choice.expert, by, propensity, about["prices"][expert])
@@ -238,7 +246,7 @@ class RouterService:
         if self.settings.capacity:
             found = await written(self.log.decide(drafts, self.settings.capacity))
         else:
-            found = [one for draft in drafts if (one := draft(frozenset())) is not None]
+            found = [draft({}) for draft in drafts]
             await written(self.log.add_decisions(found))
         for one in found:
             self.metrics.choices.labels(one.expert, one.decided_by).inc()
@@ -368,10 +376,12 @@ class RouterService:
             self.swap_to(new)
 
     async def try_to_follow(self) -> None:
-        """Follow, and judge a candidate. If anything goes wrong, requests go on with the run that it has."""
+        """Follow, judge a candidate, learn prices. If anything goes wrong, requests go on with the run that it has."""
         try:
             await self.follow()
             await self.judge()
+            if self.settings.capacity:
+                await self.learn_prices()
         except Exception as error:
             self.metrics.errors.labels("follow").inc()
             if not isinstance(error, LogUnavailable):  # the log reports that itself
@@ -381,8 +391,6 @@ class RouterService:
         while True:
             await asyncio.sleep(FOLLOW)
             await self.try_to_follow()
-            if self.settings.capacity:
-                await self.learn_prices()
 
     async def learn_prices(self) -> None:
         """Learn what scarce experts are worth now. Without the log, they keep the prices that they have."""

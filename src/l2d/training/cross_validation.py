@@ -35,6 +35,7 @@ from l2d.utils.text import counted, say
 
 FOLDS = 5
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
+TOO_FEW = "method=plan: the log has too few second answers for a plan in every fold; use method=auto until it has more"
 LEAST = 30  # rows: fewer say nothing, however they are divided
 # A fold is no run of its own on W&B.
 CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
@@ -173,6 +174,8 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     deployed is fitted to all rows; the guarded decisions on a fold's rows are those of a guard that did not see them."""
     rows, found = gathered(folds), [fold.metrics for fold in folds]
     method, splits, n = fitted.method, with_plan_names(fitted, fitted.splits), len(rows)
+    if rows.costs.shape[1] != len(splits.panel.names):
+        raise L2DError(TOO_FEW)
     splits = replace(splits, train_costs=rivals(fitted, rows.costs))
     best = metrics_.best_single(splits.train_costs)
     guard = guard_of(method, rows, best)
@@ -206,6 +209,8 @@ def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows,
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:
     order, parts = torch.cat([fold.rows for fold in folds]).argsort(), [fold.routed.arrays() for fold in folds]
+    if len({part["costs"].shape[1] for part in parts}) > 1:
+        raise L2DError(TOO_FEW)
     by_row = [name for name in parts[0] if name != "prices" or parts[0]["prices"].ndim == 2]  # else one list for all
     whole = {name: torch.cat([part[name] for part in parts])[order] for name in by_row}
     return RoutedRows(**{"prices": parts[0]["prices"], **whole})

@@ -135,6 +135,8 @@ def read_cells(folder: Path) -> list[FinishedCell]:
     below = sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
     for run in [folder] if folder.name.startswith("seed=") else below:
         names = run.parent.absolute().parts[-len(LEVELS) :]
+        if len(names) < len(LEVELS):
+            continue
         try:
             metrics = read_metrics(run / "metrics.json")
         except FileNotFoundError:
