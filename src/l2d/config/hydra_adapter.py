@@ -68,13 +68,9 @@ def split_grid(overrides: Sequence[str], loader: ConfigLoader | None = None) -> 
     parser = OverridesParser.create(config_loader=loader) if loader is not None else OverridesParser.create()
     choices: dict[str, list[str]] = {}
     for override in parser.parse_overrides(list(overrides)):
-        key = override.get_key_element()
-        if override.value_type is None:  # ~key
-            choices[key] = [key]
-        elif override.is_sweep_override():
-            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        else:
-            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+        key, several = override.get_key_element(), override.is_sweep_override()
+        values = override.sweep_string_iterator() if several else [override.get_value_element_as_str()]
+        choices[key] = [key if override.value_type is None else f"{key}={value}" for value in values]  # ~key has none
     return [list(combination) for combination in product(*choices.values())]
 
 

@@ -62,7 +62,6 @@ class Agreement:
 
 
 def as_text(answer: Any) -> str | None:
-    """None for an answer that is empty."""
     text = "" if answer is None else str(answer)
     return None if text.strip().lower() in (*EMPTY, "<na>") else text  # pandas' missing value
 

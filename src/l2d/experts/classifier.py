@@ -92,14 +92,10 @@ class Classifiers:
     def _fit(self, rows: Tensor, seed: int, title: str, parts: int) -> tuple[pl.Trainer, Classifier]:
         recipe, fast = self.recipe, speed(self.recipe, self.compute.accelerator)
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
+        how: Any = {"optimizer": tried(recipe.optimizer, recipe.fused, [nn.Parameter(torch.zeros(1))])}
+        how |= {"channels_last": fast["channels_last"], "compile_mode": str(fast["compile"]).lower()}
         classifier = Classifier(
-            network=self._network(rows),
-            optimizer=tried(recipe.optimizer, recipe.fused, [nn.Parameter(torch.zeros(1))]),
-            schedule=recipe.schedule,
-            channels_last=fast["channels_last"],
-            compile_mode=str(fast["compile"]).lower(),
-            ema=recipe.ema,
-            parts=parts,
+            network=self._network(rows), schedule=recipe.schedule, ema=recipe.ema, parts=parts, **how
         )
         # disable=None: a bar only on a terminal
         bar = tqdm(desc=title, total=recipe.epochs, unit="epoch", disable=None if self.compute.progress else True)

@@ -66,10 +66,8 @@ class MMLUSim(DatasetBase):
         right = torch.tensor(PATTERNS, dtype=torch.bool)[torch.from_numpy(patterns)]
         wrong = (letters[:, None] + torch.from_numpy(rng.integers(1, 4, right.shape))) % 4
         predictions = torch.where(right, letters[:, None].expand_as(wrong), wrong)
-        topics = [QUESTION_KINDS[kind][0] for kind in kinds]
-        subjects = sorted(set(topics))
-        by_letter = self.label == "answer"
-        groups = groups_of_equal_texts(texts)
+        topics, by_letter = [QUESTION_KINDS[kind][0] for kind in kinds], self.label == "answer"
+        subjects, groups = sorted(set(topics)), groups_of_equal_texts(texts)
         draw = partial(stratified_split, fraction=1 / 3, seed=0)
         train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
         with under("encoder"):

@@ -106,9 +106,8 @@ def vectorizer(kind: str, lengths: tuple[int, int]) -> Any:
 
 
 class Embeddings(Encoder):
-    """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1, as sentence-transformers does.
-    model: minilm, the name of an encoder on the hub, or a folder. max_length: tokens read per text. start_share: what a longer
-    text keeps, see `without_middle`. Cached in data_dir/embeddings/, one file per set of texts."""
+    """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1. model: minilm, an encoder's name on
+    the hub, or a folder. start_share: see `without_middle`. Cached in data_dir/embeddings/, one file per set of texts."""
 
     def __init__(
         self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare, batch_size: Count
