@@ -114,7 +114,9 @@ def test_repeats_end_with_the_time_of_the_request(
 def test_repeats_count_against_a_limit(run: Untrained, log: Path, servers: Servers) -> None:
     servers["a"].behaviour = "500"
     limits = {"a": Limit(2, "day")}
-    with asking(make_service(run.path, log, upstreams=of_each(servers, retries=9), capacity=limits)) as client:
+    with asking(
+        make_service(run.path, log, upstreams=of_each(servers, retries=9, timeout=5), capacity=limits)
+    ) as client:
         assert [client.post(URL, json=NAMED).status_code for _ in range(2)] == [500, 429]
     assert asked(servers) == [2, 0, 0]
 
