@@ -2,7 +2,7 @@
 
     python examples/plan_regret.py regret.png    # two minutes of CPU time
 
-Expert k is right with chance a_k, independently of all else. Two wrong answers never agree, so two answers that agree are right. The
+Expert k is right with chance a_k, independently of all else. Two wrong answers never agree, so two that agree are right. The
 best plan follows by induction over sets S of asked experts whose answers all differ:
 
     V(S) = min(1 − max_{j ∈ S} π_j, min_{k ∉ S} price_k + Σ_{j ∈ S} P(k agrees with j) · 0 + P(k agrees with none) · V(S ∪ {k})).
