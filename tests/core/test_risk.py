@@ -115,3 +115,22 @@ def test_equal_texts_count_once() -> None:
     assert keep_error(rows, Prices(listed=(0.1, 0.2)), 0.05, 0.95).max_error == 0.05
     with pytest.raises(ParameterError, match=r"^max_error=0\.049: .*\b59\b"):
         keep_error(rows, Prices(listed=(0.1, 0.2)), 0.049, 0.95)
+
+
+def test_a_text_that_comes_often_counts_as_often() -> None:
+    """199 right rows, and one text that comes 201 times and is always wrong: more than half of the rows are wrong."""
+    errors = torch.cat([torch.zeros(199, 2), torch.ones(201, 2)]).double()
+    groups = torch.cat([torch.arange(199), torch.full((201,), 199)])
+    rows = HeldOut(errors, errors, errors.mean(dim=0), groups=groups)
+    with pytest.raises(ParameterError, match=r"^max_error=0.3: "):
+        keep_error(rows, Prices(listed=(0.3, 0.1)), 0.3, 0.95)
+
+
+def test_groups_keep_the_level() -> None:
+    """Texts that are always wrong come three times as often as others: the rows' true error is 3·.1/(3·.1 + .9) = .25."""
+    rng, below = np.random.default_rng(0), 0
+    for _ in range(1_000):
+        wrong = torch.from_numpy(rng.random(200) < 0.1).double()
+        sizes = 1 + 2 * wrong
+        below += p_value(wrong * sizes, 0.25, sizes) <= 0.05
+    assert below / 1_000 <= 0.05 + 3 * (0.05 * 0.95 / 1_000) ** 0.5

@@ -94,6 +94,15 @@ def test_outcomes_of_the_others_on_the_same_queries_count() -> None:
         for others in (None, np.ones((10, 2)))
     )
     assert beside < alone
+    more = router.with_expert("new", asked, wrong).with_expert("newer", asked, wrong, others=np.ones((10, 3)))
+    assert len(more.experts) == 4
+
+
+def test_known_experts_that_err_alike() -> None:
+    errors = np.repeat((np.random.default_rng(0).random(400) < 0.5)[:, None], 2, axis=1).astype(float)
+    router = l2d.fit(X, errors=errors, method="linear", options={"progress": False})
+    more = router.with_expert("new", NEW[:10], np.ones(10), others=np.ones((10, 2)))
+    assert more.experts[-1] == "new"
 
 
 def test_prices_that_differ_between_queries() -> None:

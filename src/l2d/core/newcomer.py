@@ -102,7 +102,7 @@ def borrow(known: Tensor, right: Tensor, prior: Prior) -> Borrowed:
 def borrow_beside(known: Tensor, right: Tensor, others: Tensor, surprise: Surprise, prior: Prior) -> Borrowed:
     """The same, where the known experts' outcomes on these rows, others [n, p], are known too: what they say of how hard a row is
     beyond their chances is taken off the new one's outcome, so fewer rows say as much."""
-    left = 1 - surprise.explained
+    left = max(1 - surprise.explained, CLOSEST)  # known experts that err alike explain each other
     adjusted = right.double() - surprise.slope * (others.double() - known.double()).mean(dim=1)
     wider = (prior.spread[0] / left**0.5, prior.spread[1] / left**0.5)
     found = borrow(known, adjusted, replace(prior, spread=wider))

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from l2d.core.budget import OperatingPoint, PricedRows, priced_rows
 from l2d.core.costs import paid
-from l2d.core.groups import group_sums
 from l2d.core.guard import Guard, HeldOut, paired
 from l2d.core.prices import Prices
 from l2d.utils.errors import ParameterError
@@ -17,16 +16,18 @@ from l2d.utils.text import Z
 
 ROUNDING = 1e-5  # of errors that were taken from costs
 MOST_ROWS = 1e9
-STEPS, MOST = (
-    600,
-    4.0,
-)  # factors that are tried: up to where the experts' prices differ by this many errors; few waste errors
+STEPS = 600  # factors that are tried; few waste errors
+MOST = 4.0  # the last factor: the experts' prices then differ by this many errors
 
 
-def p_value(errors: Tensor, level: float) -> float:
-    """Of a mean error above the level: the exact binomial tail of errors [n] that are 0 or 1, Hoeffding and Bentkus's of others."""
+def p_value(errors: Tensor, level: float, sizes: Tensor | None = None) -> float:
+    """Of a mean error above the level: the exact binomial tail of errors [n] that are 0 or 1, Hoeffding and Bentkus's of others.
+    sizes [n]: errors are sums over groups of so many rows, which are no independent rows. A row's mean error is above the level if
+    and only if the mean of z = (sum − level · size) / largest size + level is, and z is from 0 to 1."""
     from scipy.special import bdtr
 
+    if sizes is not None and sizes.max() > 1:
+        errors = (errors - level * sizes) / sizes.max() + level
     n, mean = len(errors), float(errors.double().mean())
     if bool(((errors == 0) | (errors == 1)).all()):
         return float(bdtr(round(mean * n), n, level))
@@ -35,12 +36,12 @@ def p_value(errors: Tensor, level: float) -> float:
     return min(1.0, math.exp(-n * distance), math.e * float(bdtr(math.ceil(mean * n), n, level)))
 
 
-def least_level(errors: Tensor, confidence: float) -> float:
+def least_level(errors: Tensor, confidence: float, sizes: Tensor | None = None) -> float:
     """The least level that the mean error is below at this confidence; for errors that are 0 or 1, Clopper and Pearson's bound."""
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if p_value(errors, middle) <= 1 - confidence else (middle, high)
+        low, high = (low, middle) if p_value(errors, middle, sizes) <= 1 - confidence else (middle, high)
     return high
 
 
@@ -62,12 +63,12 @@ def rows_needed(mean: float, level: float, confidence: float) -> int | None:
     return high
 
 
-def last_kept(errors: Iterable[Tensor], level: float, confidence: float) -> int | None:
+def last_kept(errors: Iterable[Tensor], level: float, confidence: float, sizes: Tensor | None = None) -> int | None:
     """The last point of the sequence before the first whose error cannot be shown to be at most the level; None if there is none.
     errors [n] of each point. The chance that the true error of the point is above the level is at most 1 − confidence."""
     kept = None
     for place, one in enumerate(errors):
-        if p_value(one, level) > 1 - confidence:
+        if p_value(one, level, sizes) > 1 - confidence:
             break
         kept = place
     return kept
@@ -76,14 +77,6 @@ def last_kept(errors: Iterable[Tensor], level: float, confidence: float) -> int 
 def whole(errors: Tensor) -> Tensor:
     """Errors of 0 and 1 are exactly that."""
     return torch.where((errors - errors.round()).abs() < ROUNDING, errors.round(), errors)
-
-
-def by_group(errors: Tensor, groups: Tensor | None) -> Tensor:
-    """The mean error of each group of equal texts, which are no independent rows. errors [n] -> [groups]."""
-    if groups is None:
-        return errors
-    sums, sizes = group_sums(groups, errors[:, None], int(groups.max()) + 1)
-    return (sums / sizes)[:, 0]
 
 
 def factors_by_spread(prices: Tensor, number: int = STEPS) -> Tensor:
@@ -104,24 +97,29 @@ def keep_error(held_out: HeldOut, prices: Prices, max_error: float, confidence: 
     means = held_out.mean_prices if prices.listed is None else torch.tensor(prices.listed)
     assert means is not None  # prices are expected per row
 
-    def made(factor: Tensor) -> Tensor:
-        return by_group(paid(errors, rows.decide(factor[None])[0]), held_out.groups)
+    groups = torch.arange(len(errors)) if held_out.groups is None else held_out.groups  # of equal texts
 
-    factor = dearest_kept(factors_by_spread(means.double()), made, max_error, confidence)
+    def made(factor: Tensor) -> Tensor:
+        return torch.bincount(groups, paid(errors, rows.decide(factor[None])[0]))
+
+    factor = dearest_kept(factors_by_spread(means.double()), made, max_error, confidence, torch.bincount(groups))
     return point_at(held_out, rows, float(factor), rows.decide(factor[None])[0], prices, (max_error, confidence))
 
 
-def dearest_kept(factors: Tensor, made: Callable[[Tensor], Tensor], max_error: float, confidence: float) -> Tensor:
-    """The last of the factors in sequence that keeps the error. made: the errors [n] at a factor."""
+def dearest_kept(
+    factors: Tensor, made: Callable[[Tensor], Tensor], max_error: float, confidence: float, sizes: Tensor | None = None
+) -> Tensor:
+    """The last of the factors in sequence that keeps the error. made: the errors [n] at a factor. sizes: see p_value."""
     if not 0 < max_error < 1:
         raise ParameterError("max_error", "must be above 0 and below 1", max_error)
     if not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
-    place = last_kept(map(made, factors), max_error, confidence)
+    place = last_kept(map(made, factors), max_error, confidence, sizes)
     if place is None:
         safest = made(factors[0])
-        least = least_level(safest, confidence)
-        needed = rows_needed(float(safest.mean()), max_error, confidence)
+        least = least_level(safest, confidence, sizes)
+        mean = float(safest.sum()) / (len(safest) if sizes is None else int(sizes.sum()))
+        needed = rows_needed(mean, max_error, confidence)
         more = "" if needed is None else f" (about {needed:,} rows would show it)"
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
         problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows{more}; {told}"

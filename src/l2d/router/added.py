@@ -52,6 +52,8 @@ def with_expert(router: R, new: NewExpert) -> R:
     if has_budget(router):
         problem = "no row says whether the budget would be kept with it; add it to the router without the budget"
         raise ParameterError("name", problem, new.name)
+    if not new.name.strip():
+        raise ParameterError("name", "is empty", new.name)
     if same_name(new.name) in map(same_name, known.experts):  # capitals and spaces do not count
         raise ParameterError("name", f"is an expert already; there are {', '.join(known.experts)}", new.name)
     by_row = known.prices is None and network.price_model is not None
@@ -70,7 +72,7 @@ def with_expert(router: R, new: NewExpert) -> R:
         known,
         experts=(*known.experts, new.name),
         prices=None if known.prices is None else (*known.prices, paid),
-        guard=Guard(offsets if caution else None, None, before.best, 0.0, None),
+        guard=Guard(offsets if any(offsets) else None, None, before.best, 0.0, None),
     )
     network, method = network.to(router.device).eval(), method.to(router.device).eval()
     return replace(router, network=network, method=method, description=described, held_out=None, validation=None)
@@ -98,7 +100,10 @@ def add_estimate(
         level = level_by_price(levels, torch.tensor(prices[:p]).double(), paid)
     surprise, beside = Surprise(), known
     if new.others is not None:
-        beside = method.right(read_amounts("others", new.others, (len(right), p)))
+        given = as_array(new.others)
+        if given.shape[1:] == (len(router.experts),):
+            given = given[:, :p]  # experts that were added before are not asked
+        beside = method.right(read_amounts("others", given, (len(right), p)))
         if held_out is not None:
             surprise = Surprise.of(method.right(held_out.errors.double()) - unseen)
     prior = Prior(weights, levels @ weights, SPREAD if new.like is None else ALIKE, level)
