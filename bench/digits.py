@@ -9,15 +9,12 @@ from typing import Any
 
 from l2d.runs.summary import format_table
 from provenance import ROOT, commit, machine, versions
-from records import DOCS, cell_title, grouped, markdown, put, save, trained
+from records import DOCS, markdown, put, save, trained
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]
 METHODS = ("ce", "cwce", "ldam", "mild", "tdef")  # the paper's
 RESULTS = ROOT / "bench" / "results" / "digits.csv"
-CELL = ("setup", "experts", "cross_fit", "cost")
-TABLES = RESULTS.with_name("digits_tables.csv")
-COMPARED = ("tdef", "mild_cheapest", "tdef_uniform", "mild_uniform")
 
 
 def main() -> None:
@@ -59,19 +56,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         f" images each; {first['machine']}; {first['versions']}; commit {', '.join(sorted({row['commit'] for row in rows}))}."
     )
     return f"{markdown(('method', 'test deferral loss, mean ± std', 'training time, median'), lines)}\n\n{made}"
-
-
-def tables_table(rows: list[dict[str, str]]) -> str:
-    """A line for each setup, kind of experts and cost: the methods' losses, and their differences to TDEF."""
-    lines = []
-    for cell, members in grouped(rows, lambda row: tuple(row[key] for key in CELL)).items():
-        lines.append([f"{cell_title('digits', *cell[:3])}, {'errors' if cell[3] == 'error' else 'prices'}"])
-        by_method = {row["method"]: row for row in members}
-        for method in COMPARED:
-            row = by_method.get(method)
-            apart = f"; {row['difference_to_tdef']}" if row and row["difference_to_tdef"] else ""
-            lines[-1].append(f"{row['deferral_loss']} ± {row['std']}{apart}" if row else "")
-    return markdown(["test deferral loss; difference to tdef, 95 %", *COMPARED], lines)
 
 
 if __name__ == "__main__":

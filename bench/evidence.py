@@ -19,7 +19,6 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
     ("digits", lambda it: it.table(records.read(it.RESULTS)), "digits", "bench-digits"),
-    ("digits", lambda it: it.tables_table(records.read(it.TABLES)), "digits", "digits-tables"),
     ("latency", lambda it: it.table(it.CALLS.read()), "llm_routing", "latency"),
     ("why_mild", lambda it: it.steps(), "why_mild", "steps"),
     ("why_mild", lambda it: it.choice(), "why_mild", "choice"),
