@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -31,10 +32,8 @@ from records import Results, Row, markdown, parser_of, trained
 FIGURES = "seconds cpu_seconds memory_gib deferral_loss load command versions"
 RESULTS = Results("large", "rows workers machine commit", FIGURES)
 FEATURES, EXPERTS, GROUP, FILE = 64, 4, 250_000, 1_000_000
-SIZES = (100_000, 1_000_000, 10_000_000)
 SHOWN = ("seconds", "cpu_seconds", "memory_gib", "deferral_loss", "load")
 PLAIN = ("dataset=table", "method=linear", "progress=false", "evaluation=cross_validate", "trainer.accelerator=cpu")
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 def write_files(folder: Path, n: int) -> None:
@@ -46,8 +45,8 @@ def write_files(folder: Path, n: int) -> None:
         right = rng.random((len(inputs), EXPERTS)) < (0.6 + 0.25 * inputs @ directions).clip(0, 1)
         columns = {f"x{k}": inputs[:, k] for k in range(FEATURES)}
         columns |= {f"correct_e{k}": right[:, k].astype(np.int8) for k in range(EXPERTS)}
-        name = folder / f"part-{number:04}.parquet"
-        parquet.write_table(pa.table(columns), name, row_group_size=GROUP, compression="none")
+        plain = {"row_group_size": GROUP, "compression": "none", "use_dictionary": False}
+        parquet.write_table(pa.table(columns), folder / f"part-{number:04}.parquet", **plain)
 
 
 def case(overrides: Sequence[str], workers: int) -> None:
@@ -64,31 +63,16 @@ def case(overrides: Sequence[str], workers: int) -> None:
     train_large(experiment, RunFolder.of(experiment.plain))
 
 
-def family(process: int) -> list[int]:
-    """A process and all that it started."""
-    parents = dict[int, list[int]]()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(int(folder.name))
-    found = [process]
-    for one in found:
-        found += parents.get(one, [])
-    return found
-
-
-def watched(process: subprocess.Popen[bytes]) -> tuple[float, float]:
-    """CPU seconds, and the most memory in GiB, until it ends."""
+def watched(process: psutil.Popen) -> tuple[float, float]:
+    """CPU seconds, and the most memory in GiB, of a process and all that it starts, until it ends."""
     spent, most = dict[int, float](), 0.0
     while process.poll() is None:
         memory = 0
-        for one in family(process.pid):
-            with suppress(OSError, StopIteration):
-                numbers = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-                spent[one] = (int(numbers[11]) + int(numbers[12])) / TICK
-                lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
-                memory += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
-        most = max(most, memory / 2**20)
+        with suppress(psutil.Error):
+            for one in [process, *process.children(recursive=True)]:
+                spent[one.pid] = sum(one.cpu_times()[:2])
+                memory += one.memory_full_info().pss
+        most = max(most, memory / 2**30)
         time.sleep(1)
     return sum(spent.values()), most
 
@@ -99,7 +83,7 @@ def measured(folder: Path, n: int, workers: int) -> dict[str, Any]:
         overrides = [*PLAIN, f"dataset.path={path}", f"runs_dir={runs}"]
         begun, load = time.monotonic(), os.getloadavg()[0]
         child = [sys.executable, __file__, "--case", str(workers), *overrides]
-        cpu, memory = watched(subprocess.Popen(child, stdout=subprocess.DEVNULL))
+        cpu, memory = watched(psutil.Popen(child, stdout=subprocess.DEVNULL))
         seconds, [found] = time.monotonic() - begun, Path(runs).rglob("metrics.json")
         loss = json.loads(found.read_text())["deferral_loss"]
     figures = {
@@ -114,13 +98,12 @@ def measured(folder: Path, n: int, workers: int) -> dict[str, Any]:
 def table(rows: Sequence[Row]) -> str:
     names = ["rows", "workers", "seconds", "CPU seconds", "memory, GiB", "deferral loss", "load before"]
     ordered = sorted(rows, key=lambda row: (int(row["rows"]), int(row["workers"])))
-    shown = [
-        [f"{int(row['rows']):,}", row["workers"] if int(row["workers"]) else "in memory", *map(row.__getitem__, SHOWN)]
-        for row in ordered
-    ]
+    shown = [[f"{int(row['rows']):,}", row["workers"], *(row[key] for key in SHOWN)] for row in ordered]
     last = ordered[-1]
-    note = f"Simulated. `{last['command']}`; {last['machine']}, shared with other work; {last['versions']}"
-    return f"{markdown(names, shown)}\n\n{note}; commit {last['commit']}."
+    hours = int(last["cpu_seconds"]) / int(last["rows"]) * 1e9 / 3600
+    note = f"Simulated; 0 workers: in memory. `{last['command']}`; {last['machine']}, shared with other work; {last['versions']}"
+    paper = f"At the last row's CPU time, 10⁹ such rows take {hours:.0f} CPU hours, {hours / 64:.1f} h on 64 cores (an estimate)"
+    return f"{markdown(names, shown)}\n\n{note}; commit {last['commit']}. {paper}."
 
 
 if __name__ == "__main__":
@@ -128,7 +111,7 @@ if __name__ == "__main__":
         case(sys.argv[3:], int(sys.argv[2]))
         sys.exit()
     parser = parser_of(__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="numbers of rows")
     parser.add_argument("--workers", type=int, nargs="+", default=(0, 1, 2), help="0: in memory")
     options = parser.parse_args()
     for n in options.sizes:

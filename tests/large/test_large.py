@@ -264,6 +264,8 @@ def test_ray_survives_a_killed_worker(tmp_path: Path, monkeypatch: pytest.Monkey
         assert mark.exists()
         assert found["n"].tolist() == [N]
         assert found["x0"][0] == pytest.approx(table()["x0"].astype(float).sum())
+        again = Passes(tmp_path / "again", pieces, layout.columns, 1, False).run("sums", sums)
+        assert found["x0"].tolist() == again["x0"].tolist()  # to the last bit
         small = [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 2.0**20}}]
         monkeypatch.setattr(ray, "nodes", lambda: small)
         with pytest.raises(L2DError, match="Ray"):
