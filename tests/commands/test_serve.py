@@ -57,9 +57,10 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pyte
         ([run.path, "--capacity", "{a: 0/hour}"], "--capacity.a=0/hour"),
         ([run.path, "--capacity", "{a: 9/year}"], "--capacity.a=9/year"),
         ([run.path, "--capacity", "often"], "--capacity=often"),
-        ([run.path, "--candidate", "none"], "none"),
-        ([run.path, "--candidate", run.path, "--candidate", run.path], "--candidate="),
-        ([run.path, "--candidate", run.path, "--share", 1], "--share=1.0"),
+        ([run.path, "--explore", 0.1, "--candidate", "none"], "none"),
+        ([run.path, "--candidate", run.path], "--candidate="),
+        ([run.path, "--explore", 0.1, "--candidate", run.path, "--candidate", run.path], "--candidate="),
+        ([run.path, "--explore", 0.1, "--candidate", run.path, "--share", 1], "--share=1.0"),
         ([run.path, "--promote", "later"], "--promote"),
         ([run.path, "--upstreams", "none.yaml"], "none.yaml"),
         ([run.path, "--upstreams", "upstreams.yaml"], "upstreams.yaml"),
@@ -78,7 +79,7 @@ def test_a_port_that_is_taken(run: Untrained, tmp_path: Path) -> None:
 
 
 def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    beside = ["--candidate", str(run.path), "--share", "0.25", "--promote", "auto"]
+    beside = ["--explore=0.1", "--candidate", str(run.path), "--share", "0.25", "--promote", "auto"]
     options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite"), *beside])
     service = make_service(options)
     service.log.close()

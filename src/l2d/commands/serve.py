@@ -146,6 +146,9 @@ def make_service(
 
     trial = None
     if options.candidate:
+        if not options.explore:
+            problem = "needs --explore above 0, such as 0.02: else the log can judge no other router"
+            raise ParameterError("--candidate", problem, options.candidate[0])
         with given_as_flags():
             trial = make_trial(settings, run, load(options.candidate[0]), options.share, options.promote == "auto")
     service = RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)

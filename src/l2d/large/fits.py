@@ -20,8 +20,9 @@ from l2d.networks.estimators.estimator import Estimator
 from l2d.networks.estimators.linear import RIDGES, Ridge
 from l2d.networks.estimators.lookup import ROUNDED, Lookup, refuse_different
 from l2d.networks.tabular import CONSTANT
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import L2DError, ParameterError
 
+LEAST = 50  # rows on which an expert was asked: each fold needs some
 MOST_DIFFERENT = 10_000  # rows of a table by category
 
 
@@ -79,6 +80,8 @@ def known_of(found: Sums, centre: Tensor, sample: int) -> Known:
     mean = total / n[:, None]
     spread = (squares / n[:, None] - mean.square()).clamp(min=0).sqrt()
     errors, asked, least, most = (torch.from_numpy(found[name]) for name in ("errors", "asked", "least", "most"))
+    if int(asked.min()) < LEAST:
+        raise L2DError(f"expert {int(asked.argmin()) + 1}: asked on {int(asked.min())} rows; needs {LEAST}")
     std = torch.where(spread < CONSTANT, 1.0, spread)
     gaps = bool((asked < n[-1]).any())
     return Known(centre + mean, std, n, least, most, errors / asked, sample / float(n[-1]), gaps)

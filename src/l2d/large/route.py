@@ -18,7 +18,7 @@ from l2d.large.passes import each_piece
 from l2d.router.queries import rows_of_sheet
 from l2d.router.router import Router
 from l2d.router.trained import decide_outputs, embed, outputs_of
-from l2d.utils.errors import ParameterError, under
+from l2d.utils.errors import L2DError, ParameterError, under
 
 CHOSEN, COST = "expert", "expected_cost_"
 
@@ -40,15 +40,20 @@ def route_large(router: Router, path: str, out: Path) -> Counter[str]:
 
 
 def route_piece(router: Router, folder: Path, piece: Piece) -> Counter[str]:
+    import pyarrow as pa
     from pyarrow import parquet
 
     counts, tables = Counter[str](), map(partial(chosen, router), sheets_of(piece))
     if (first := next(tables, None)) is not None:
         file = folder / f"part-{piece.file:05}-{max(0, piece.group):05}.parquet"
         with parquet.ParquetWriter(file, first.schema) as writer:
-            for table in chain([first], tables):
-                writer.write_table(table.cast(first.schema))
-                counts.update(table[CHOSEN].to_pylist())
+            try:
+                for table in chain([first], tables):
+                    writer.write_table(table.cast(first.schema))
+                    counts.update(table[CHOSEN].to_pylist())
+            except (pa.ArrowException, ValueError) as error:
+                problem = f"{piece.url}: the columns are not the same throughout ({error}); Parquet says what they are"
+                raise L2DError(" ".join(problem.split())) from error
     return counts
 
 

@@ -61,6 +61,10 @@ class Reader:
         errors = np.stack([errors_of(sheet, expert, None) for expert in experts], axis=1)
         sheet.refuse(experts[0].column, "empty, as all other outcomes are,", np.isnan(errors).all(axis=1))
         chances = amounts_beside(sheet, experts).get("propensities")
+        if chances is not None:
+            unknown = np.isnan(chances) & ~np.isnan(errors)
+            for k, expert in enumerate(experts):
+                sheet.refuse(expert.column, "with an outcome but no propensity", unknown[:, k])
         mixed = mix(sheet.rows.astype(np.uint64) + np.uint64(piece.file << 40), derive_seed(self.seed, "test folds"))
         return Rows(
             sheet_inputs(sheet, self.seen, (), lambda _: np.zeros(0)),

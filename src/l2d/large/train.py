@@ -124,7 +124,7 @@ def verdict(passes: Passes, reader: Reader, routers: Routers, known: Known, samp
             "guarded": parts["guarded"],
             "decision": method.decision,
             "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
-            "rows": {"train": n, "validation": n, "test": n},
+            "rows": {"train": n, "validation": len(sample), "test": n},
             "checkpoint": "last",
             "epochs": 0,
             "kept_epoch": 0,

@@ -51,6 +51,8 @@ class Deployment:
         except UpstreamFailed as failure:
             if failure.blamed:
                 self.fail(failure, first)
+            elif first:  # it answers, if only that this request is not for it
+                self.recover()
             raise
         else:
             if first or self.until is None:

@@ -377,15 +377,13 @@ class RouterService:
 
     async def try_to_follow(self) -> None:
         """Follow, judge a candidate, learn prices. If anything goes wrong, requests go on with the run that it has."""
-        try:
-            await self.follow()
-            await self.judge()
-            if self.settings.capacity:
-                await self.learn_prices()
-        except Exception as error:
-            self.metrics.errors.labels("follow").inc()
-            if not isinstance(error, LogUnavailable):  # the log reports that itself
-                logger.error("cannot follow the log: %s", error)
+        for step in (self.follow, self.judge, self.learn_prices):
+            try:
+                await step()
+            except Exception as error:
+                self.metrics.errors.labels("follow").inc()
+                if not isinstance(error, LogUnavailable):  # the log reports that itself
+                    logger.error("cannot follow the log: %s", error)
 
     async def keep_following(self) -> None:
         while True:
@@ -394,7 +392,8 @@ class RouterService:
 
     async def learn_prices(self) -> None:
         """Learn what scarce experts are worth now. Without the log, they keep the prices that they have."""
-        limits = self.settings.capacity
+        if not (limits := self.settings.capacity):
+            return
         with suppress(LogUnavailable):
             decided = await written(self.log.decided_since([one.seconds for one in limits.values()]))
             known = dict(zip(limits, decided, strict=True))

@@ -57,6 +57,8 @@ def read_line(line: bytes) -> tuple[Mapping[str, Any] | None, set[Any]]:
     """Return the usage in one line of an event stream, if it has one, and the choices that end in it, with DONE if it is the last
     one: some servers leave that out."""
     content = line.removeprefix(b"data:").strip()
+    if line.startswith(b"event:"):  # the last event of a response may be too long to be kept
+        return None, {DONE} if line[6:].strip().decode("latin-1") in LAST else set()
     if not line.startswith(b"data:"):
         return None, set()
     if content == DONE:

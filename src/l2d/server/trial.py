@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any
+from zlib import crc32
 
 from l2d.core.sequential import Difference, difference, difference_parts
 from l2d.logs.trials import Compared, read_sums
@@ -34,6 +35,10 @@ class Trial:
         self.most = 1.0 + max(prices.listed or (float(prices.counted),))
         self.rate = float(prices.in_costs(1.0))
         self.bound = self.most / (self.explore / len(run.router.experts) + min(share, 1 - share) * (1 - self.explore))
+        policies = [(one.raw, one.prices.listed, one.operating_point) for one in (run.router, candidate.router)]
+        self.key = (
+            f"{candidate.name} {crc32(repr(policies).encode()):08x}"  # the same runs at other prices are another trial
+        )
         self.batcher = Batcher(settings.batch)
         self.found = Difference(0, 0.0, -self.bound, self.bound)
         self.over = False
@@ -63,7 +68,7 @@ class Trial:
         parts = difference_parts(
             expert == other, expert == own, chance, self.expected(pair, other), self.expected(pair, own)
         )
-        return expert, by, chance, (self.candidate.name, other, self.bound, *parts)
+        return expert, by, chance, (self.key, other, self.bound, *parts)
 
     def expected(self, pair: tuple[Choice, Choice], expert: str) -> float:
         """What both expect of it, as far as they say so."""
@@ -75,7 +80,7 @@ class Trial:
         begun, before = monotonic(), self.better
         if self.over or begun < self._until:
             return
-        asked = (address, self.run.name, self.candidate.name, self.bound, self.most, self.rate)
+        asked = (address, self.run.name, self.key, self.bound, self.most, self.rate)
         n, total, squares = await asyncio.to_thread(read_sums, *asked)
         self._until = monotonic() + (monotonic() - begun) / BUSY
         self.found = difference(n, total, squares, self.bound) if n else self.found

@@ -92,7 +92,7 @@ class Neighbours(Scaled):
 
 def closest(closeness: Tensor, k: int) -> Tensor:
     """The columns of each row's k largest numbers, the largest first. [B, n] -> [B, k]"""
-    if torch.compiler.is_exporting() or closeness.is_cuda or k < MANY:
+    if torch.compiler.is_exporting() or closeness.device.type != "cpu" or k < MANY:
         return closeness.topk(k, dim=1).indices
     some = torch.from_numpy(np.argpartition(closeness.numpy(), -k, axis=1)[:, -k:].copy())
     return some.gather(1, closeness.gather(1, some).argsort(dim=1, descending=True))

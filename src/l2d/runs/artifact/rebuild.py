@@ -100,7 +100,9 @@ def rebuild(
 def fits(held_out: Tensors, p: int) -> bool:
     """True if the rows that a guard is fitted to have numbers of each expert."""
     errors, expected = (held_out.get(name, torch.zeros(0, p)) for name in ("errors", "expected"))
-    wide = all(value.shape[-1:] == (p,) for name, value in held_out.items() if name not in ("learned", "groups"))
+    wide = (not held_out or "errors" in held_out) and all(
+        value.shape[-1:] == (p,) for name, value in held_out.items() if name not in ("learned", "groups")
+    )
     return wide and errors.ndim == 2 and errors.shape == expected.shape and bool(expected.isfinite().all())
 
 
