@@ -29,7 +29,7 @@ needs that encoder.) Nothing in RUN can run code: only classes of l2d are built,
 
 EPILOG = """the CSV has a line per query. First come all columns of --file, except those that have a name from below; then
   row                  the query's number, from 1; in a file, 1 is the first row below the header
-  expert               the chosen expert
+  expert               the chosen expert; ask: whom a plan asks first (method=plan)
   decided_by           router, or unreadable: a query without a text goes to the best single expert. Only if there are some
   expected_price       of the chosen expert, in the unit of the prices in training; with cost.latency_price, latency included
   expected_error       of the chosen expert
@@ -182,7 +182,12 @@ def columns_of(file: Path) -> dict[str, list[str]]:
     return {name: ["" if cell is None else str(cell) for cell in found.to_pylist()] for name, found in columns.items()}
 
 
-def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
+def choices_csv(
+    choices: "Sequence[Choice]",
+    experts: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
+    chosen_name: str = "expert",
+) -> str:
     """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it. The
     expert of a log becomes given_expert; others that are called as a column of the choices are left out."""
     posteriors, costs = [choice.posterior for choice in choices], [choice.expected_costs for choice in choices]
@@ -192,7 +197,7 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     chosen = {"expected_price": paid} if paid else {}
     chosen |= {"expected_error": errors} if any(error is not None for error in errors) else {}
     by = ["decided_by"] if any(choice.unread for choice in choices) else []
-    header = ["row", "expert", *by, *chosen, *names]
+    header = ["row", chosen_name, *by, *chosen, *names]
     kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
     kept = {name: cells for name, cells in kept.items() if name not in header}
     rows: list[list[Any]] = [[*kept, *header]]
@@ -243,13 +248,21 @@ def main(arguments: list[str]) -> None:
         if options.out is not None:
             check_out(options.out, options.file)
         router = load_router(options)
+        from l2d.router.trained import plan_of
+
         tell_how_it_decides(router)
         choices = ask_router(router, options)
         if router.encoder is not None and router.encoder.note is not None:
             print(router.encoder.note, file=sys.stderr)
         if unread := sum(choice.unread for choice in choices):
             print(f"{unread:,} of {len(choices):,} queries have no text: to the best single expert", file=sys.stderr)
-        content = choices_csv(choices, router.experts, {} if options.file is None else columns_of(options.file))
+        first = "expert" if plan_of(router)[0] is None else "ask"
+        if first == "ask":
+            print(
+                "a plan: the column ask has its first call; what follows depends on answers (l2d serve)",
+                file=sys.stderr,
+            )
+        content = choices_csv(choices, router.experts, {} if options.file is None else columns_of(options.file), first)
         if options.out is None:
             print(content, end="")
         else:

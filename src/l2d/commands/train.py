@@ -124,7 +124,8 @@ def what_next(experiment: Experiment, folder: str, metrics: RunMetrics) -> str:
     # Tokens are no numbers that a server could keep for the next router.
     kept = " --keep text" if (reads or {}).get("name") == "tokens" else ""
     look = "curve" if metrics.capabilities.takes_prices_later and any(metrics.prices) else "report"
-    commands = (f"{look} {folder}", f"route {folder} {query}{trust}", f"serve {folder}{kept}{trust}")
+    route = [f"route {folder} {query}{trust}"] if metrics.plans is None else []  # a plan needs answers
+    commands = (f"{look} {folder}", *route, f"serve {folder}{kept}{trust}")
     return "\n".join(["next:", *(f"  l2d {command}" for command in commands)])
 
 

@@ -28,6 +28,7 @@ from l2d.utils.text import Z
 
 R = TypeVar("R", bound=TrainedRouter)
 FACTORS = tuple(2 ** (step / 2) for step in range(13))  # on prices, to plan with within a budget
+HALVINGS = 5  # of the step between two of them
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,9 @@ def repriced_plan(router: R, given: PriceList | None, budget: float | None, conf
         paid = (torch.tensor(listed) / unit).expand_as(planner.right).contiguous()
     level = None if budget is None else router.prices.in_errors(budget) / unit
     with one_thread_if_small(paid.numel()):
-        factors = FACTORS[:1] if level is None else FACTORS
-        tried = [one for factor in factors for one in candidates(planner, paid, factor)]
+        tried = candidates(planner, paid, 1.0)
+        if level is not None and tried[-1].most(confidence) > level:
+            tried += made_cheaper(planner, paid, level, confidence)
         within = [one for one in tried if level is None or one.most(confidence) <= level]
         if not within:
             cheapest = router.prices.short(float(router.prices.amount(paid.mean(dim=0).min() * unit)))
@@ -218,6 +220,22 @@ class Candidate:
     def most(self, confidence: float | None) -> float:
         mean, error = paired(self.spent.double())
         return mean + (0.0 if confidence is None else NormalDist().inv_cdf(confidence) * (error or 0.0))
+
+
+def made_cheaper(planner: Planner, paid: Tensor, level: float, confidence: float | None) -> list[Candidate]:
+    """Plans made at larger multiples of the prices, and between the last one that spends more than the level and the next."""
+    found, dearer, cheaper = list[Candidate](), 1.0, 1.0
+    for factor in FACTORS[1:]:
+        found += candidates(planner, paid, factor)
+        if found[-1].most(confidence) <= level:
+            cheaper = factor
+            break
+        dearer = factor
+    for _ in range(HALVINGS if cheaper > 1 else 0):
+        middle = (dearer * cheaper) ** 0.5
+        found += candidates(planner, paid, middle)
+        dearer, cheaper = (dearer, middle) if found[-1].most(confidence) <= level else (middle, cheaper)
+    return found
 
 
 def candidates(planner: Planner, paid: Tensor, factor: float) -> list[Candidate]:

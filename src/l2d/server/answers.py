@@ -26,6 +26,8 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
         state = json.loads(before)
         course = resumed(await router_of(service, run, state["variant"]), state, service.settings)
         check_turn(course, body.expert, id)
+        if not body.failed and "answer" not in body.model_fields_set:
+            raise L2DError("answer: missing; null if the expert gave none, or failed: true")
         course = heard(course, body)
         call, ended = course.last_call(None), course.ask is None
         served = course.accept if ended and course.accept != given else None

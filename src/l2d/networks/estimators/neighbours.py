@@ -1,5 +1,7 @@
 """The nearest training rows."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,6 +14,19 @@ KEPT = 50_000  # rows that are searched for neighbours
 JUDGED = 1_000  # of these, on which numbers of neighbours are compared
 MANY = 100  # neighbours, from which on NumPy finds them several times faster than torch
 AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
+
+
+def top(closeness: Tensor, k: int) -> Tensor:
+    """The columns of each row's k largest numbers, the largest first. [B, n] -> [B, k]"""
+    return closeness.topk(k, dim=1).indices
+
+
+def closest(closeness: Tensor, k: int) -> Tensor:
+    """The same on a CPU, several times faster if they are many; of equal numbers it may take others."""
+    if k < MANY:
+        return top(closeness, k)
+    some = torch.from_numpy(np.argpartition(closeness.numpy(), -k, axis=1)[:, -k:].copy())
+    return some.gather(1, closeness.gather(1, some).argsort(dim=1, descending=True))
 
 
 class Neighbours(Scaled):
@@ -48,7 +63,7 @@ class Neighbours(Scaled):
         points = self.scaled(rows.inputs)
         by_unit = {False: points, True: torch.nn.functional.normalize(points, dim=1)}
         for unit, self.kept in by_unit.items():
-            near = [self.nearest(part, max(counts) + 1) for part in self.kept[judged].split(AT_ONCE)]
+            near = [self.nearest(part, max(counts) + 1, closest) for part in self.kept[judged].split(AT_ONCE)]
             sums = self.right_of(without(torch.cat(near), judged)).cumsum(dim=2)
             found |= {(k, unit): squared(sums[:, :, k - 1] / k, right[judged]) for k in counts}
         k, unit = simplest({choice: found[choice] for choice in sorted(found, reverse=True)})
@@ -66,17 +81,17 @@ class Neighbours(Scaled):
         self.right, self.kept = grown, torch.cat([self.kept, self.scaled(inputs)])
         self.counted = torch.cat([self.counted.expand(p, -1), (torch.arange(k) < new)[None]])
 
-    def nearest(self, queries: Tensor, k: int) -> Tensor:
+    def nearest(self, queries: Tensor, k: int, pick: Callable[[Tensor, int], Tensor] = top) -> Tensor:
         """The k nearest of the kept rows, the nearest first. Scaled queries [B, F] -> [B, p, k], or [B, 1, k] for all experts."""
         closeness = torch.addmm(-self.kept.square().sum(dim=1), queries, self.kept.T, alpha=2)
         if not len(self.unasked):
-            return closest(closeness, k)[:, None]
+            return pick(closeness, k)[:, None]
         groups, some = self.unasked, self.unasked.any(dim=0)
         own = torch.arange(len(some), device=some.device)
         if not torch.compiler.is_exporting() and not some.all():  # experts that were asked on all rows share one search
             groups, own = torch.cat([torch.zeros_like(groups[:, :1]), groups[:, some]], dim=1), some.cumsum(0) * some
         asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in groups.T]
-        return torch.stack([closest(part, k) for part in asked], dim=1)[:, own]
+        return torch.stack([pick(part, k) for part in asked], dim=1)[:, own]
 
     def right_of(self, near: Tensor) -> Tensor:
         """The scores of each expert on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
@@ -88,14 +103,6 @@ class Neighbours(Scaled):
     def forward(self, inputs: Tensor) -> Tensor:
         near = self.right_of(self.nearest(self.scaled(inputs), self.counted.shape[1]))
         return (near * self.counted).sum(dim=2) / self.counted.sum(dim=1)
-
-
-def closest(closeness: Tensor, k: int) -> Tensor:
-    """The columns of each row's k largest numbers, the largest first. [B, n] -> [B, k]"""
-    if torch.compiler.is_exporting() or closeness.device.type != "cpu" or k < MANY:
-        return closeness.topk(k, dim=1).indices
-    some = torch.from_numpy(np.argpartition(closeness.numpy(), -k, axis=1)[:, -k:].copy())
-    return some.gather(1, closeness.gather(1, some).argsort(dim=1, descending=True))
 
 
 def without(near: Tensor, own: Tensor) -> Tensor:
