@@ -178,13 +178,17 @@ def test_log_is_judged_by_doubly_robust_costs(tmp_path: Path) -> None:
     assert metrics.standard_error == pytest.approx(known.doubly_robust.standard_error, abs=1e-6)
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.usefixtures("at_home")
 def test_finished_passes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "files", table())
     monkeypatch.setattr("l2d.large.train.SAMPLE", 300)
     whole, _ = trained(path, tmp_path / "other", "dataset.features=[x0,x1]")
     with monkeypatch.context() as patch:
-        patch.setattr("l2d.large.judge.judged", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("l2d.large.judge.judged", interrupted)
         with pytest.raises(KeyboardInterrupt):
             trained(path, tmp_path / "runs", "dataset.features=[x0,x1]")
     begun, each = list[Any](), passes.each_piece

@@ -77,12 +77,13 @@ class Trial:
 
     async def look(self, address: Path | str) -> None:
         """Read the log, unless that was just done, and say so if another router is better than before. Raises LogUnavailable."""
-        begun, before = monotonic(), self.better
+        begun = monotonic()
         if self.over or begun < self._until:
             return
         asked = (address, self.run.name, self.key, self.bound, self.most, self.rate)
         n, total, squares = await asyncio.to_thread(read_sums, *asked)
         self._until = monotonic() + (monotonic() - begun) / BUSY
+        before = self.better  # another look may have ended meanwhile
         self.found = difference(n, total, squares, self.bound) if n else self.found
         if self.better not in (None, before):
             print(self.note, file=sys.stderr, flush=True)
