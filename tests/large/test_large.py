@@ -252,6 +252,7 @@ def test_bad_input_is_one_line(at_home: None, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
+@pytest.mark.full
 def test_ray_survives_a_killed_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     path, mark = written(tmp_path / "files", table()), tmp_path / "killed"
