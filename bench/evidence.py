@@ -17,6 +17,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
     ("trial", lambda it: it.table(it.RESULTS.read()), "serving", "trial"),
     ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
+    ("soak", lambda it: it.table(it.RESULTS.read()), "speed", "soak"),
     ("large", lambda it: it.table(it.RESULTS.read()), "scaling", "large"),
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
     ("digits", lambda it: it.table(records.read(it.RESULTS)), "digits", "bench-digits"),

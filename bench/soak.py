@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from itertools import cycle
 from pathlib import Path
@@ -31,7 +31,7 @@ from aiohttp import web
 
 import l2d
 from provenance import about
-from records import MADE, Results, parser_of
+from records import MADE, Results, Row, markdown, parser_of
 from serve import free_port
 
 EXPERTS, COLUMNS = ("small", "large"), ("a", "b")
@@ -247,6 +247,17 @@ class Soak:
             "handles early": early[1], "handles late": late[1],
             **{f"count: {name}": value for name, value in sorted(self.counts.items())},
         }  # fmt: skip
+
+
+SHOWN = ("minutes", "acknowledged decisions", "of these lost", "acknowledged outcomes", "of these outcomes lost")
+SHOWN = (*SHOWN, "memory early, MB", "memory late, MB", "handles early", "handles late")
+
+
+def table(rows: Sequence[Row]) -> str:
+    found, one = {row["what"]: row["value"] for row in rows}, rows[0]
+    faults = ", ".join(f"{what[13:]} {value}" for what, value in found.items() if what.startswith("count: fault "))
+    lines = [[what, f"{float(found[what]):,.0f}"] for what in SHOWN]
+    return f"{markdown(['', ''], lines)}\n\nFaults: {faults}. `{one['command']}`; {one['machine']}; commit {one['commit']}."
 
 
 def main() -> None:
