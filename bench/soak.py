@@ -249,8 +249,10 @@ class Soak:
         }  # fmt: skip
 
 
-SHOWN = ("minutes", "acknowledged decisions", "of these lost", "acknowledged outcomes", "of these outcomes lost")
-SHOWN = (*SHOWN, "memory early, MB", "memory late, MB", "handles early", "handles late")
+SHOWN = (
+    *("minutes", "acknowledged decisions", "of these lost", "acknowledged outcomes", "of these outcomes lost"),
+    *("memory early, MB", "memory late, MB", "handles early", "handles late"),
+)
 
 
 def table(rows: Sequence[Row]) -> str:
