@@ -257,7 +257,9 @@ SHOWN = (
 
 def table(rows: Sequence[Row]) -> str:
     found, one = {row["what"]: row["value"] for row in rows}, rows[0]
-    faults = ", ".join(f"{what[13:]} {value}" for what, value in found.items() if what.startswith("count: fault "))
+    faults = ", ".join(
+        f"{what[13:]} {value}" for what, value in found.items() if "fault " in what and "nothing" not in what
+    )
     lines = [[what, f"{float(found[what]):,.0f}"] for what in SHOWN]
     return f"{markdown(['', ''], lines)}\n\nFaults: {faults}. `{one['command']}`; {one['machine']}; commit {one['commit']}."
 

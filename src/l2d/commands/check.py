@@ -194,7 +194,7 @@ def as_override(value: Any) -> str:
 
 
 def read(dataset: Component, path: Path) -> tuple[TableRows | None, list[str]]:
-    """What training would read, and all that it would refuse. Notes go to stderr, as in training."""
+    """The rows that training would read, and all that it would refuse. Notes go to stderr, as in training."""
     from l2d.assembly.make import blaming, make
 
     faults: dict[tuple[str, str], str] = {}

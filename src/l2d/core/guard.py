@@ -21,7 +21,7 @@ OFFSETS = 2.0  # standard errors that offsets must gain, since p offsets can ove
 
 @dataclass(frozen=True)
 class Guard:
-    """What is done with a router's decisions, by rows that it did not see."""
+    """The change to a router's decisions, fitted to rows that it did not see."""
 
     offsets: tuple[float, ...] | None  # [p], added to the utilities; None if they gain too little
     constant: int | None  # the expert, counted from 0, that gets every input; None if the router is cheaper

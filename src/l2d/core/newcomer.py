@@ -49,7 +49,7 @@ class Borrowed:
 
 @dataclass(frozen=True)
 class Surprise:
-    """How far all experts' outcomes on a row go the same way, beyond what is expected."""
+    """The common part of all experts' outcomes on a row, beyond what is expected."""
 
     slope: float = 0.0  # of one expert's outcome minus its chance, on the mean of the others'
     explained: float = 0.0  # the share of the variance that this explains
@@ -69,7 +69,8 @@ class Surprise:
 
 
 def level_by_price(levels: Tensor, prices: Tensor, price: float) -> float:
-    """How far above the mean of the known experts' levels [p] a line through them, by their prices [p], is at this price. Few
+    """The distance above the mean of the known experts' levels [p] at which a line through them, by their prices
+    [p], is at this price. Few
     experts say little of its slope, so a penalty holds it flat; prices count in widths of their range."""
     low, high = float(prices.min()), float(prices.max())
     width = high - low

@@ -51,7 +51,7 @@ class View:
 
 
 def answer_features(view: View, asked: Tensor) -> Tensor:
-    """What speaks for each expert's answer, and against it: who gave it, who gave another, how good they are on this input.
+    """The evidence for each expert's answer, and against it: who gave it, who gave another, how good they are on this input.
     asked bool [n, p] -> [n, p, F]; meaningful where asked."""
     n, p = asked.shape
     for_it, against = asked[:, None, :] & view.same, asked[:, None, :] & ~view.same
@@ -94,8 +94,8 @@ def chances_of(weights: Tensor, view: View, asked: Tensor) -> Tensor:
 
 
 def state_features(view: View, asked: Tensor, chances: Tensor) -> Tensor:
-    """What the cost from here on depends on: the best answer's chance, that of the best other answer, who is left. The first
-    column is 1. -> [n, G]"""
+    """The state that the cost from here on depends on: the best answer's chance, that of the best other answer, who
+    is left. The first column is 1. -> [n, G]"""
     known, found = torch.sigmoid(view.logits), chances.clamp(min=0)
     best, answer = found.max(dim=1)
     same = view.same[torch.arange(len(view)), answer]
@@ -296,7 +296,7 @@ def majority(experts: Sequence[int]) -> Plan:
 
 @dataclass(frozen=True)
 class Followed:
-    """What a plan did on n rows: whom it asked, bool [n, p], and whose answer it gave, int [n]."""
+    """The course of a plan on n rows: whom it asked, bool [n, p], and whose answer it gave, int [n]."""
 
     asked: Tensor
     answer: Tensor

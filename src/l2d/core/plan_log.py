@@ -13,7 +13,7 @@ Chances = Callable[[Tensor, Tensor], Tensor]  # see follow in core/plan.py
 
 
 def reached(asks: Asks) -> Tensor:
-    """Whether each set of experts is what was asked first, in any order. -> bool [2^p, n]"""
+    """True where a set of experts was asked first, in any order. -> bool [2^p, n]"""
     sets = every_set(asks.turn.shape[1])
     first = (asks.turn >= 0) & (asks.turn < sets.sum(dim=1)[:, None, None])
     return (first == sets[:, None, :]).all(dim=2)
@@ -47,13 +47,13 @@ def turns_of(plan: Plan, view: View, asks: Asks, chances: Chances) -> list[Turn]
 
 
 def supported(turns: list[Turn]) -> bool:
-    """Whether the log went on often enough where the plan does."""
+    """True if the log went on often enough where the plan does."""
     asking = [(int((turn.alive & (turn.move >= 0)).sum()), int(turn.followed.sum())) for turn in turns]
     return all(known >= min(LEAST_SEEN, wanted / 10) for wanted, known in asking)
 
 
 def off_policy(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) -> tuple[Tensor, Tensor]:
-    """What a plan costs on each row, and the part of that which is prices, [n] both: sequentially doubly robust. A regression q of
+    """The cost of a plan on each row, and the part of it that is prices, [n] both: sequentially doubly robust. A regression q of
     what is to come, by other rows, is corrected where the log went on as the plan does:
     V_t = q_t + 1[asked k]/propensity · (price_k + V_{t+1} − q_t). The means are right if the propensities or the regressions are;
     a single value may be negative. errors [n, p] where asked; prices [p] or [n, p]."""

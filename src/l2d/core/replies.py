@@ -1,4 +1,4 @@
-"""What experts answered on the rows of a split, and which of these answers agree. Light: does not import torch."""
+"""The experts' answers on the rows of a split, and which of them agree. Light: does not import torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Asks:
 
 @dataclass(frozen=True)
 class Replies:
-    """What p experts answered on n rows."""
+    """The answers of p experts on n rows."""
 
     kinds: Tensor  # int64 [n, p]: equal numbers in a row are equal answers; -1: no answer, or not asked
     signals: Tensor  # float32 [n, p, 2]: log(1 + length in characters) and confidence; NaN where not known

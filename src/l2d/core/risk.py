@@ -21,7 +21,8 @@ MOST = 4.0  # the last factor: the experts' prices then differ by this many erro
 
 
 def p_value(errors: Tensor, level: float, sizes: Tensor | None = None) -> float:
-    """Of a mean error above the level: the exact binomial tail of errors [n] that are 0 or 1, Hoeffding and Bentkus's of others.
+    """The p-value of a mean error above the level: the exact binomial tail of errors [n] that are 0 or 1, Hoeffding
+    and Bentkus's of others.
     sizes [n]: errors are sums over groups of so many rows, which are no independent rows. A row's mean error is above the level if
     and only if the mean of z = (sum − level · size) / largest size + level is, and z is from 0 to 1."""
     from scipy.special import bdtr
@@ -130,7 +131,7 @@ def dearest_kept(
 def point_at(
     held_out: HeldOut, rows: PricedRows, factor: float, decisions: Tensor, prices: Prices, asked: tuple[float, float]
 ) -> OperatingPoint:
-    """What is expected at this factor. asked: the error and the confidence."""
+    """The spend and the error that are expected at this factor. asked: the error and the confidence."""
     (spend, spread), (error, error_se) = paired(paid(rows.prices, decisions)), paired(paid(held_out.errors, decisions))
     best = int((held_out.mean_errors.double() + rows.prices.mean(dim=0)).argmin())
     mean, *ends = (prices.amount(spend + side * Z * (spread or 0.0)) for side in (0, -1, 1))

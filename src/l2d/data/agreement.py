@@ -147,7 +147,8 @@ def own_function(rule: str) -> Agree:
 
 @dataclass(frozen=True)
 class Said:
-    """What p experts said on n rows: answers as text [n, p], None for none; confidence, length float64 [n, p], NaN if not known."""
+    """The words of p experts on n rows: answers as text [n, p], None for none; confidence, length float64 [n, p],
+    NaN if not known."""
 
     answers: np.ndarray | None
     confidence: np.ndarray

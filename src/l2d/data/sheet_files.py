@@ -58,7 +58,7 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _mark_of(path: Path) -> str:
-    """What stands between the cells of a CSV: the first of MARKS that its header has."""
+    """The mark between the cells of a CSV: the first of MARKS that its header has."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         head = lines.readline()
     return next((mark for mark in MARKS if mark in head), MARKS[0])

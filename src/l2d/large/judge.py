@@ -43,7 +43,7 @@ class Routers:
     from_log: bool
 
     def outputs(self, rows: Rows, shift: int = 0) -> Tensor:
-        """Of the router that did not see the row's fold; shift=1: the one before, which saw it."""
+        """The outputs of the router that did not see the row's fold; shift=1: the one before, which saw it."""
         found = torch.zeros(len(rows), self.method.num_outputs)
         with torch.inference_mode():
             for fold in range(FOLDS):
@@ -112,6 +112,6 @@ def _pooled(key: str, n: tuple[int, int], one: Any, two: Any) -> Any:
 
 
 def _mean(part: Mapping[str, Any]) -> float:
-    """What the standard error is of."""
+    """The mean that the standard error belongs to."""
     known = [part[name] for name in ("deferral_loss", "gain") if name in part]
     return float(known[0] if known else part["error_rate"] + part["price"])

@@ -72,7 +72,7 @@ def sums_of(of_sheet: OfSheet, join: Join, columns: Sequence[str], piece: Piece)
 
 
 def each_piece(pieces: Sequence[Piece], work: Callable[[Piece], Any], progress: bool, width: int) -> Iterator[Any]:
-    """What `work` finds of each piece, in their order, without None. Ray repeats the work of a killed worker."""
+    """The results of `work` for each piece, in their order, without None. Ray repeats the work of a killed worker."""
     start_ray(BLOCK * width * 8 * COPIES + BASE)
     from ray import data
 

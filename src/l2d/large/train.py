@@ -79,7 +79,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
 
 
 def checked(experiment: Experiment) -> Fit:
-    """How the method is fitted. Refuses what needs all rows at once."""
+    """The function that fits the method. Refuses what needs all rows at once."""
     for key, usual in USUAL.items():
         if (given := getattr(experiment.settings, key)) not in usual:
             raise ParameterError(key, NEEDS, given)

@@ -194,7 +194,7 @@ def answers_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Answers:
 
 
 def replies_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Replies:
-    """What was said, as far as the log compared it: numbers stand for answers."""
+    """The answers, as far as the log compared them: numbers stand for answers."""
     import torch
 
     n, p = len(rows), len(names)

@@ -160,7 +160,7 @@ def one_each(asked: Tensor) -> bool:
 
 
 def chances_of(odds: Tensor, alone: bool) -> Tensor:
-    """Of being asked, [n, p] from log-odds. alone: whether they are of a log that asks one expert a row."""
+    """The chances of being asked, [n, p], from log-odds. alone: whether they are of a log that asks one expert a row."""
     return odds.softmax(dim=1) if alone else odds.sigmoid()
 
 

@@ -142,7 +142,7 @@ def no_rows(router: TrainedRouter) -> Tensor:
 
 
 def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:
-    """How right it was, [n], 0 to 1."""
+    """The new expert's scores, [n], 0 to 1."""
     wrong, most = read_amounts("errors", as_array(errors).reshape(-1, 1).astype(float))[:, 0], float(method.most)
     if len(wrong) != n:
         raise ParameterError("errors", f"must be one for each query, not {len(wrong)} for {n}")

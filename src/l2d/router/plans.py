@@ -137,7 +137,7 @@ def agreement_of(router: TrainedRouter) -> Agreement:
 
 
 def replies_of(said: Sequence[Said], p: int, agreement: Agreement) -> Replies:
-    """Of one query. Experts that were not asked have no answer."""
+    """The answers to one query. Experts that were not asked have none."""
     by_expert, signals = {one.expert: one.answer for one in said}, torch.full((1, p, 2), torch.nan)
     for one in said:
         length = len(one.answer) if one.length is None and one.answer is not None else one.length
@@ -155,7 +155,7 @@ def given_replies(router: TrainedRouter, answers: Any, n: int) -> Replies:
 
 
 def expected_prices(router: TrainedRouter, outputs: Tensor) -> list[float]:
-    """Of a call to each expert, in the unit of the prices in training."""
+    """The expected price of a call to each expert, in the unit of the prices in training."""
     listed = router.prices.listed
     found = router.method.expected_prices(outputs) if listed is None else torch.tensor([listed])
     prices = [0.0] * len(router.experts) if found is None else found[0].tolist()

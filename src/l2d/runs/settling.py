@@ -1,4 +1,4 @@
-"""How far a verdict can be trusted, and what would settle an unclear one: lines of a run's result."""
+"""Trust in a verdict, and what would settle an unclear one: lines of a run's result."""
 
 import math
 
@@ -9,7 +9,7 @@ FAR = 100  # times as many rows: nobody waits for them
 
 
 def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
-    """How many rows a log is worth, and how strong something unseen must be to flip the verdict."""
+    """The number of rows that a log is worth, and the strength of something unseen that flips the verdict."""
     known = zip(metrics.experts, log.effective_rows, strict=False)
     rows = ", ".join(f"{one.name} {count:,.0f}" for one, count in known)
     rare = "" if log.rare is None else f"; {log.rare:.1%} of the rows have an expert whose propensity is below .02"

@@ -91,7 +91,7 @@ class OutcomesBody(StrictBody):
 
 
 class AnswerBody(StrictBody):
-    """What the expert that was to be asked said, or that it failed. length: in characters, of its whole output. price: of this
+    """The answer of the expert that was to be asked, or that it failed. length: in characters, of its whole output. price: of this
     call, if it is not the expected one."""
 
     expert: str

@@ -167,7 +167,7 @@ def kept_answer(answer: str | float | None, router: TrainedRouter) -> str | None
 
 
 def comparable(chat: Mapping[str, Any]) -> bool:
-    """Whether answers to this chat request can be compared. Others go to one expert."""
+    """True if answers to this chat request can be compared. Others go to one expert."""
     tools = any(chat.get(name) for name in ("tools", "functions"))
     turns = any(
         message.get("role") in ("tool", "function") or message.get("tool_calls") for message in chat["messages"]

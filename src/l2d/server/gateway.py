@@ -54,7 +54,7 @@ class Gateway:
         }
 
     def resting(self) -> dict[str, int]:
-        """How many servers of each expert rest."""
+        """The number of resting servers of each expert."""
         return {name: sum(one.until is not None for one in servers) for name, servers in self.servers.items()}
 
     @asynccontextmanager
@@ -210,7 +210,7 @@ class Exchange:
 
 
 async def unless_left(receive: Callable[[], Awaitable[Mapping[str, Any]]], work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns. If the client leaves meanwhile, the work is cancelled, and with it what an upstream began."""
+    """Return the result of the work. If the client leaves meanwhile, the work is cancelled, and with it what an upstream began."""
     doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(receive())
     try:
         await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -37,8 +37,7 @@ class ServeSettings:
     """keep: the part of inputs that the log keeps: text, features or none. explore, explore_second: the share of queries whose
     first expert is drawn, and of those that go to a second one. shadow: the expert that answers all queries. drift_limit: the share
     of far inputs beyond which the guard's expert answers. cap: on a plan's prices, most_calls on its calls.
-    capacity: how often experts may be asked. names: of
-    this server. Tokens: None if there is none."""
+    capacity: how often experts may be asked. names: of this server. Tokens: None if there is none."""
 
     keep: str = "features"
     explore: float = 0.0

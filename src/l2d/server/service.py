@@ -63,7 +63,7 @@ async def written(waiting: Future[T]) -> T:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a request says beside its query. session: the digest of a conversation, which stays with who held it, if it is to
+    """The wishes of a request, beside its query. session: the digest of a conversation, which stays with who held it, if it is to
     stay. alone: ask one expert, unless it fails. away: who may not be asked. variant: of the router, if a plan waits for
     answers that are reported. beside: draws with a candidate."""
 
@@ -260,7 +260,7 @@ class RouterService:
         return expert not in limits or await written(self.log.ask(expert, {expert: limits[expert]}))
 
     async def left(self) -> dict[str, int]:
-        """How often each expert with a limit may be asked now."""
+        """The number of questions that each expert with a limit may still be asked now."""
         return await written(self.log.left(self.settings.capacity)) if self.settings.capacity else {}
 
     async def preview(self, body: PreviewBody) -> dict[str, Any]:

@@ -11,7 +11,7 @@ LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
 class EventStream:
-    """What is known of a stream that comes in pieces, each of which is looked at once. choices: how many answers were asked for.
+    """The state of a stream that comes in pieces, each of which is looked at once. choices: how many answers were asked for.
     Of a line that is too long only the end is looked at."""
 
     def __init__(self, choices: int = 1) -> None:

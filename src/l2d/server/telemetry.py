@@ -82,7 +82,7 @@ def operation(way: Exchange) -> str:
 
 
 def facts(way: Exchange) -> dict[str, Any]:
-    """What is known of the decision."""
+    """The facts of the decision."""
     decision = way.decision
     cost = next((one["expected_cost"] for one in decision.ranking if one["expert"] == decision.expert), None)
     known = {name: getattr(decision, name) for name in ("run", "decided_by", "propensity", "price")}

@@ -71,7 +71,7 @@ class Trial:
         return expert, by, chance, (self.key, other, self.bound, *parts)
 
     def expected(self, pair: tuple[Choice, Choice], expert: str) -> float:
-        """What both expect of it, as far as they say so."""
+        """The mean of both routers' expected costs of it; 0 if they estimate none."""
         known = [one.expected_costs[expert] for one in pair if one.expected_costs is not None]
         return min(max(sum(known) / len(known), 0.0), self.most) if known else 0.0
 

@@ -54,7 +54,7 @@ class Upstream:
 
 
 def tokens_in(usage: Mapping[str, Any]) -> tuple[Any, Any]:
-    """How many were read and written, as chats, responses and embeddings report it."""
+    """The numbers of tokens that were read and written, as chats, responses and embeddings report it."""
     read, written = (usage.get(name, usage.get(other)) for name, other in TOKENS)
     return read, 0 if written is None and read == usage.get("total_tokens") else written
 

@@ -198,7 +198,8 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
 
 
 def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows, LearnedRows] | None:
-    """What the final router, for which a budget must hold, and those of folds expect on the same rows; None: prices are fixed."""
+    """The expectations of the final router, for which a budget must hold, and of those of folds on the same rows;
+    None: prices are fixed."""
     found = [fold.learned for fold in folds if fold.learned is not None]
     if not found:
         return None

@@ -205,7 +205,8 @@ def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dic
 
 
 def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
-    """Of the posterior or, without one, of the estimated errors. None for a log, whose costs are right only in the mean."""
+    """The calibration of the posterior or, without one, of the estimated errors. None for a log, whose costs are
+    right only in the mean."""
     if rows.logged is not None:
         return None
     if rows.posterior is not None:

@@ -1,4 +1,4 @@
-"""How a command ends after a Ctrl-C or SIGTERM."""
+"""The end of a command after a Ctrl-C or SIGTERM."""
 
 import signal
 import sys

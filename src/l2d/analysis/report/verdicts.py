@@ -86,7 +86,7 @@ def judge(number: PaperNumber, ours: Measured) -> str:
 
 
 def papers_variance(number: PaperNumber) -> tuple[float, float]:
-    """Of the printed mean, and its degrees of freedom."""
+    """The variance of the printed mean, and its degrees of freedom."""
     return number.std**2 / PAPER_RUNS, PAPER_RUNS - 1.0
 
 

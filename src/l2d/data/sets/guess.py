@@ -118,7 +118,7 @@ def guess_roles(kinds: Kinds, given: Mapping[str, str], wanted: Sequence[str]) -
 
 
 def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
-    """How well a column fits a role, and why: 4 by its name, 3 its begin or end, 2 a word in it, 1 its values, 0 not at all."""
+    """The points of a column for a role, and why: 4 by its name, 3 its begin or end, 2 a word in it, 1 its values, 0 not at all."""
     names, fitting, alone = (words.split() for words in ROLES[role])
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)

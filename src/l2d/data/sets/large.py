@@ -29,8 +29,8 @@ URL, PATTERN = "://", "*?["
 
 @dataclass(frozen=True)
 class Piece:
-    """What one task reads: a row group of a Parquet file, or a JSONL file (group −1, whose rows are counted only by reading).
-    file: its number. first: the number of its first row in the file."""
+    """The part that one task reads: a row group of a Parquet file, or a JSONL file (group −1, whose rows are counted
+    only by reading). file: its number. first: the number of its first row in the file."""
 
     url: str
     file: int

@@ -220,7 +220,7 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
-    """What a regression on the inputs expects, [n, p]."""
+    """Expectations of a regression on the inputs, [n, p]."""
     import torch
 
     from l2d.core.ridge import fit_crossed, standardised

@@ -114,7 +114,7 @@ class Planner(Best):
 
     @property
     def asks(self) -> Asks | None:
-        """Of the training rows, if they are those of a log."""
+        """The calls on the training rows, if they are those of a log."""
         return Asks(self.turn, self.propensity, self.right) if len(self.turn) else None
 
     @property
