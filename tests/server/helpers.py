@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
@@ -109,6 +110,18 @@ def listening(service: RouterService) -> Iterator[str]:
             service.log.close()
 
 
+async def leave(url: str, body: Any, server: "FakeUpstream") -> None:
+    """A client of a chat that goes as soon as the server is asked, and long enough for the server's time to end."""
+    async with httpx.AsyncClient() as client:
+        task = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body, timeout=60))
+        while not server.seen and not task.done():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await asyncio.sleep(1.5)
+
+
 def rows(log: Path | str, table: str = "decisions") -> list[dict[str, Any]]:
     """Of the log."""
     with contextlib.closing(sqlite3.connect(log)) as database:
@@ -152,7 +165,8 @@ EMBEDDED = {"prompt_tokens": 100, "total_tokens": 100}
 class FakeUpstream:
     """An OpenAI server of raw bytes. behaviour: answer, slow, hang, stall (in the middle of a stream), garbage, cut (in the middle
     of its answer), short (a stream that ends too soon, but properly), closed (before it), empty, context (too long), or a status;
-    several, with commas: one after the other. seen: the bodies and the headers of requests."""
+    several, with commas: one after the other; one that hangs must be said before its upstream is made. seen: the bodies and the
+    headers of requests."""
 
     def __init__(self, name: str) -> None:
         self.name, self.behaviour = name, "answer"
@@ -166,7 +180,9 @@ class FakeUpstream:
     def upstream(self, **other: Any) -> Upstream:
         variable = f"KEY_OF_{self.name.upper()}"
         os.environ[variable] = f"key-of-{self.name}"
-        known = {"key_variable": variable, "timeout": 0.3, "input_price": 0.001, "output_price": 0.01}
+        waits = {"hang", "stall"} & set(self.behaviour.split(","))  # a busy machine may take long for the others
+        seconds = 1.0 if waits else 60.0
+        known = {"key_variable": variable, "timeout": seconds, "input_price": 0.001, "output_price": 0.01}
         return Upstream(f"http://127.0.0.1:{self.port}/v1", f"model-{self.name}", **{**known, **other})
 
     def close(self) -> None:
@@ -210,7 +226,7 @@ class FakeUpstream:
         if kind == "hang":
             await asyncio.sleep(60)
         if kind == "slow":
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.6)
         if kind == "closed":
             return False
         if kind.isdigit():

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from l2d.server.streams import read_line
 
 NESTED = b'{"model": "l2d", "messages": [{"role": "user", "content": "a"}], "x": %s%s}'
 MESSAGES: Any = CHAT["messages"]
+Servers = dict[str, FakeUpstream]
 
 
 @pytest.fixture
@@ -41,10 +43,16 @@ def client(service: RouterService) -> Iterator[TestClient]:
         yield found
 
 
-@pytest.fixture
-def bot(service: RouterService) -> Iterator[openai.OpenAI]:
+@contextmanager
+def talking(service: RouterService) -> Iterator[openai.OpenAI]:
     """The real client, on a real port."""
     with listening(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="the client's", max_retries=0) as found:
+        yield found
+
+
+@pytest.fixture
+def bot(service: RouterService) -> Iterator[openai.OpenAI]:
+    with talking(service) as found:
         yield found
 
 
@@ -114,11 +122,12 @@ def test_models(bot: openai.OpenAI, servers: dict[str, FakeUpstream]) -> None:
     ],
 )
 def test_the_next_of_the_ranking_answers(
-    service: RouterService, servers: dict[str, FakeUpstream], ranking: Any, behaviour: str, stream: bool, why: str
+    run: Untrained, log: Path, servers: Servers, ranking: Any, behaviour: str, stream: bool, why: str
 ) -> None:
     """If nothing of the answer was passed on. That is so for a whole answer that is cut, but not for a stream."""
     first, second, third = ranking
     servers[first].behaviour = behaviour
+    service = make_service(run.path, log, upstreams=servers)
     with asking(service) as client:
         found = client.post("/v1/chat/completions", json={**CHAT, "stream": stream})
         [row] = finished_log(service)
@@ -139,30 +148,31 @@ def test_a_timeout_is_told_only_if_all_timed_out(why: list[str], status: int) ->
     assert described(AllFailed(dict(zip("ab", map(UpstreamFailed, why), strict=True))))[0] == status
 
 
-def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream], service: RouterService) -> None:
+@pytest.mark.parametrize(("behaviour", "why", "status"), [("500", "500", 502), ("hang", "timeout", 504)])
+def test_nobody_answers(run: Untrained, log: Path, servers: Servers, behaviour: str, why: str, status: int) -> None:
     for server in servers.values():
-        server.behaviour = "500"
-    found = client.post("/v1/chat/completions", json=CHAT)
-    assert found.status_code == 502
-    assert all(f"{name} (500)" in message_of(found) for name in EXPERTS)
-    assert [row["price"] for row in finished_log(service)] == [0]
-    assert sum(sum(known or 0 for known in one["spend"]) for one in client.get("/v1/hour").json()["experts"]) == 0
-    for server in servers.values():
-        server.behaviour = "hang"
-    assert client.post("/v1/chat/completions", json=CHAT).status_code == 504
+        server.behaviour = behaviour
+    service = make_service(run.path, log, upstreams=servers)
+    with asking(service) as client:
+        found = client.post("/v1/chat/completions", json=CHAT)
+        assert found.status_code == status
+        assert all(f"{name} ({why})" in message_of(found) for name in EXPERTS)
+        assert [row["price"] for row in finished_log(service)] == [0]
+        assert sum(sum(known or 0 for known in one["spend"]) for one in client.get("/v1/hour").json()["experts"]) == 0
 
 
 @pytest.mark.parametrize("behaviour", ["cut", "stall", "short"])
 def test_a_cut_stream_is_an_error_of_the_client(
-    bot: openai.OpenAI, servers: dict[str, FakeUpstream], ranking: tuple[str, ...], behaviour: str
+    run: Untrained, log: Path, servers: Servers, ranking: tuple[str, ...], behaviour: str
 ) -> None:
     """Else a short answer would pass for a whole one. So is one that stops coming."""
     servers[ranking[0]].behaviour = behaviour
-    parts = bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
-    words = (part.choices[0].delta.content for part in parts)
-    assert [next(words), next(words)] == ["I ", "am "]
-    with pytest.raises(openai.APIError, match="cut"):
-        next(words)
+    with talking(make_service(run.path, log, upstreams=servers)) as bot:
+        parts = bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
+        words = (part.choices[0].delta.content for part in parts)
+        assert [next(words), next(words)] == ["I ", "am "]
+        with pytest.raises(openai.APIError, match="cut"):
+            next(words)
     assert len(servers[ranking[0]].seen) == 1  # nothing is repeated
 
 
@@ -175,20 +185,23 @@ def test_an_error_that_the_client_made_is_passed_on(
 
 
 def test_an_expert_that_the_client_named_has_no_substitute(
-    client: TestClient, servers: dict[str, FakeUpstream], service: RouterService, monkeypatch: pytest.MonkeyPatch
+    run: Untrained, log: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its errors are passed on, but not those that are about its key."""
     monkeypatch.setattr(deployments, "FAILURES", 99)
-    for behaviour, status in (("500", 500), ("401", 502), ("302", 502), ("hang", 504), ("closed", 502), ("429", 429)):
-        servers["b"].behaviour = behaviour
-        found = client.post("/v1/chat/completions", json={**CHAT, "model": "b"})
-        assert found.status_code == status
-        passed_on = found.headers.get("retry-after"), found.headers.get("x-request-id")
-        assert passed_on == (("7", "r1") if behaviour in ("429", "500") else (None, None))
-        assert "key-of-b" not in found.text or behaviour in ("429", "500")
-    assert not servers["a"].seen
-    assert {row["price"] for row in finished_log(service)} == {0}  # nobody is paid for an error
-    assert 'l2d_spend_total{expert="b"} 0.0' in client.get("/metrics").text
+    statuses = {"500": 500, "401": 502, "302": 502, "hang": 504, "closed": 502, "429": 429}
+    servers["b"].behaviour = ",".join(statuses)
+    service = make_service(run.path, log, upstreams={**servers, "b": servers["b"].upstream(retries=0)})
+    with asking(service) as client:
+        for behaviour, status in statuses.items():
+            found = client.post("/v1/chat/completions", json={**CHAT, "model": "b"})
+            assert found.status_code == status
+            passed_on = found.headers.get("retry-after"), found.headers.get("x-request-id")
+            assert passed_on == (("7", "r1") if behaviour in ("429", "500") else (None, None))
+            assert "key-of-b" not in found.text or behaviour in ("429", "500")
+        assert not servers["a"].seen
+        assert {row["price"] for row in finished_log(service)} == {0}  # nobody is paid for an error
+        assert 'l2d_spend_total{expert="b"} 0.0' in client.get("/metrics").text
     assert {(row["decided_by"], row["propensity"], row["router_choice"]) for row in helpers.rows(service.log.name)} == {
         ("client", None, None)
     }

@@ -368,10 +368,10 @@ def test_a_stream_begins_when_it_is_decided(
 @pytest.mark.parametrize("behaviour", ["500", "hang", "garbage", "closed", "cut", "empty", "context"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_plan_goes_on_without_an_expert_that_fails(
-    service: RouterService, servers: dict[str, Saying], log: Path, behaviour: str, stream: bool
+    router: Router, servers: dict[str, Saying], log: Path, behaviour: str, stream: bool
 ) -> None:
     servers["a"].behaviour = behaviour
-    with asking(service) as client:
+    with asking(make_service(router, log, upstreams=servers)) as client:
         found = chat(client, stream=stream)
         assert found.headers["x-l2d-fallback"].startswith("a=")
         assert found.headers["x-l2d-decided-by"] == "plan"
@@ -441,19 +441,10 @@ def test_a_call_of_tools_passes_through(service: RouterService, servers: dict[st
     assert (found.headers["x-l2d-expert"], len(servers["b"].seen)) == ("a", 0)
 
 
-def test_for_a_client_that_left_nobody_else_is_asked(
-    service: RouterService, servers: dict[str, Saying], log: Path
-) -> None:
-    servers["a"].behaviour = "slow"
-
-    async def leave(url: str) -> None:
-        async with httpx.AsyncClient() as client:
-            with pytest.raises(httpx.ReadTimeout):
-                await client.post(f"{url}/v1/chat/completions", json=CHAT, timeout=0.05)
-        await asyncio.sleep(0.3)
-
-    with listening(service) as url:
-        asyncio.run(leave(url))
+def test_for_a_client_that_left_nobody_else_is_asked(router: Router, servers: dict[str, Saying], log: Path) -> None:
+    servers["a"].behaviour = "hang"
+    with listening(make_service(router, log, upstreams=servers)) as url:
+        asyncio.run(helpers.leave(url, CHAT, servers["a"]))
     assert [len(servers[name].seen) for name in EXPERTS] == [1, 0, 0]
     assert not rows(log, "calls")  # it was cancelled, so nobody knows its price
 
