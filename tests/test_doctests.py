@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("module", ["functional", "api.fit", "api.estimator", "api.metric"])
+@pytest.mark.parametrize("module", ["functional", "api.fit", "api.estimator"])
 def test_examples(module: str) -> None:
     failed, tried = doctest.testmod(import_module(f"l2d.{module}"))
     assert tried > 2

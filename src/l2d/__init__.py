@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from l2d import functional
     from l2d.api.estimator import RouterEstimator, deferral_scorer
     from l2d.api.fit import fit
-    from l2d.api.metric import DeferralLoss
     from l2d.methods.method import Method
     from l2d.router.choices import Choice
     from l2d.router.router import Router
@@ -18,12 +17,11 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Choice", "Comparison", "DeferralLoss", "Method", "Router", "RouterEstimator", "RouterScore"]
-__all__ += ["__version__", "deferral_scorer", "fit", "functional"]
+__all__ = ["Choice", "Comparison", "Method", "Router", "RouterEstimator", "RouterScore", "__version__"]
+__all__ += ["deferral_scorer", "fit", "functional"]
 _MODULES = {
     "Choice": "router.choices",
     "Comparison": "router.score",
-    "DeferralLoss": "api.metric",
     "Method": "methods.method",
     "Router": "router.router",
     "RouterEstimator": "api.estimator",

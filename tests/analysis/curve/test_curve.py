@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from safetensors.numpy import save_file
 from tests.metrics_example import example_score
 from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
-from l2d.analysis.curve import trace
-from l2d.analysis.curve.measure import HELD_OUT, HELD_OUT_PRICES, WEIGHTS, MeasuredGroup, find_groups, measure_group
+from l2d.analysis.curve.measure import HELD_OUT, HELD_OUT_PRICES, WEIGHTS, find_groups, measure_group
 from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, figures, gains_table
 from l2d.analysis.curve.trace import Curve, trace_curve
 from l2d.analysis.report.read import read_cells
@@ -76,13 +74,12 @@ def test_by_hand(runs: Path) -> None:
     wanted = 0.95 * 5 / 6
     share = (wanted - 2 / 6) / (1 - 2 / 6)
     assert curve.summary["price_to_reach"]["router"] == pytest.approx(0.1 + share * (3.4 / 6 - 0.1))
-    assert (curve.summary["strong"], curve.summary["apgr"], curve.summary["cascade"]) == ("model 0", None, None)
+    assert (curve.summary["strong"], curve.summary["cascade"]) == ("model 0", None)
     assert curve.summary["accuracy_to_reach"] == pytest.approx(wanted)
     assert [tuple(model.values()) for model in curve.summary["models"]] == [
         (f"model {k}", *point) for k, point in enumerate(alone)
     ]
     assert curve.summary["auc_std"] is None  # one seed has all scales
-    assert {mark.apgr for mark in curve.marks} == {None}  # it is for two models
 
 
 def test_the_spread_of_areas_is_over_the_seeds_that_have_all_scales(runs: Path) -> None:
@@ -229,17 +226,17 @@ def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
 
 def test_the_text_of_two_models(tmp_path: Path) -> None:
     """Free of charge one seed asks the strong model once, the other always; at the list's prices nobody does. Areas between .1
-    and 1: the router's through (.775, 0), the oracle's through (.55, 0); by seed .875 and .75. APGR ⅔ and ⅓ at scale 0."""
+    and 1: the router's through (.775, 0), the oracle's through (.55, 0); by seed .875 and .75."""
     for seed, decisions in enumerate(([1, 0], [1, 1])):
         scores = np.array([[0.0, 5.0 - 4 * seed], [0.0, 1.0 + 4 * seed]])
         write_run(tmp_path, 0.0, decisions, seed=seed, **TWO, scores=scores)
         write_run(tmp_path, 1.0, [0, 0], seed=seed, **TWO, scores=0 * scores)
     text = curve_text(curves(tmp_path)["mild"])
     lines = {cells[0]: cells[1:] for line in text.splitlines() if len(cells := re.split(" {2,}", line)) > 1}
-    assert lines["router, cost.scale=0"] == ["0.7750", "0.0000", "0.0000", "2", "0.5000"]
-    assert lines["router, cost.scale=1"] == ["0.1000", "0.5000", "0.0000", "2", "0.5000"]
-    assert lines["always model 0"][:4] == ["0.1000", "0.5000", "0.0000", "2"]
-    assert lines["always model 1"][:4] == ["1.0000", "0.0000", "0.0000", "2"]
+    assert lines["router, cost.scale=0"] == ["0.7750", "0.0000", "0.0000", "2"]
+    assert lines["router, cost.scale=1"] == ["0.1000", "0.5000", "0.0000", "2"]
+    assert lines["always model 0"] == ["0.1000", "0.5000", "0.0000", "2"]
+    assert lines["always model 1"] == ["1.0000", "0.0000", "0.0000", "2"]
     areas = ["0.8125", "0.7500", "0.8750", "0.0884"]  # of the router, of mixtures, of the oracle; std of the router's
     prices = ["0.7075", "0.9100", "0.5050"]  # at 95 % of the strong model's accuracy
     for numbers in (areas, prices, [r"\+0.0000"] * 2, ["22%", "45%"]):  # gains, and price saved
@@ -262,32 +259,6 @@ def test_the_figures_of_benchmarks(runs: Path) -> None:
     assert found["aiq"]["router"] == pytest.approx(((3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6)) / 0.9)
     assert "router +0.0833 (50% of the oracle's)" in figures(curve)[-2]
     assert f"| router | {found['aiq']['router']:.4f} | +0.0833 | 50% | 55% |" in gains_table([found])
-
-
-def test_the_apgr_of_a_posterior_goes_by_the_posterior(tmp_path: Path) -> None:
-    """The scores prefer the second query, the posterior, by which the run decides, the first."""
-    scores, posterior = np.array([[0.0, 1.0], [0.0, 5.0]]), np.array([[0.1, 0.9], [0.4, 0.6]])
-    for scale in (0.0, 1.0):
-        folder = write_run(tmp_path, scale, [1, 0], **TWO, scores=scores)
-        with np.load(folder / "test.npz") as saved:
-            np.savez(folder / "test.npz", posterior=posterior, **saved)
-        change(folder, decision="posterior")
-    assert curves(tmp_path)["mild"].summary["apgr"] == {"0": pytest.approx(2 / 3), "1": pytest.approx(2 / 3)}
-
-
-def test_the_apgr_of_estimates_goes_by_the_least_expected_cost(tmp_path: Path) -> None:
-    """As above: the strong model is expected to be wrong less often on the first query, and on the second more often."""
-    expected = np.array([[0.9, 0.1], [0.1, 0.9]])
-    write_run(tmp_path, 1.0, [0, 0], method="cost_regression", **TWO, expected=expected)
-    assert curves(tmp_path)["cost_regression"].summary["apgr"] == {"1": pytest.approx(2 / 3)}
-    shutil.rmtree(tmp_path / "q")
-    # The second query is expected to cost more; its true price does not matter.
-    expected, dear = np.array([[0.5, 0.4], [0.5, 0.3]]), np.array([[0.0, 0.1], [0.0, 0.5]])
-    scores = np.concatenate([expected, dear], axis=1)
-    paid = dear[::-1].copy()
-    own: dict[str, Any] = {"method": "cost_regression", "expected": expected, "scores": scores}
-    write_run(tmp_path, 1.0, [0, 0], errors=TWO["errors"], prices=paid, **own)
-    assert curves(tmp_path)["cost_regression"].summary["apgr"] == {"1": pytest.approx(2 / 3)}
 
 
 def test_prices_of_rows(tmp_path: Path) -> None:
@@ -368,7 +339,7 @@ def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
     assert {*HELD_OUT, *HELD_OUT_PRICES} <= {*names}
     folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
     rows = [0, 0, 1, 2, 3, 4, 5]
-    keep(folder, expected=ERRORS[rows], errors=ERRORS[rows], mean_errors=ERRORS.mean(axis=0))
+    keep(folder, expected=ERRORS[rows], errors=ERRORS[rows])
     curve = curves(tmp_path)["cost_regression"]
     for mark in curve.of("repriced"):
         chosen = [min(range(3), key=lambda k: ERRORS[row, k] + mark.at * PRICES[k]) for row in rows]
@@ -385,54 +356,6 @@ def keep(folder: Path, **held: Any) -> None:
     save_file({f"held_out.{name}": np.ascontiguousarray(value) for name, value in held.items()}, folder / WEIGHTS)
 
 
-def best_single(at: float | None) -> int:
-    return int((ERRORS.mean(axis=0) + (at or 0) * PRICES).argmin())
-
-
-def test_what_would_be_deployed(tmp_path: Path) -> None:
-    """Estimates upside down never pay: everything goes to the best single model of each multiple. True ones always do."""
-    for name, expected in (("bad", 1 - ERRORS), ("good", ERRORS)):
-        folder = write_run(tmp_path / name, 1.0, [0] * 6, method="cost_regression", expected=expected)
-        keep(folder, expected=expected, errors=ERRORS, mean_errors=ERRORS.mean(axis=0))
-    bad, good = (curves(tmp_path / name)["cost_regression"] for name in ("bad", "good"))
-    assert len(bad.of("guarded")) == len(bad.of("repriced"))
-    for mark in bad.of("guarded"):
-        k = best_single(mark.at)
-        assert mark.point == (PRICES[k], pytest.approx(ERRORS[:, k].mean()))
-        assert (mark.validation_price, mark.validation_error) == mark.point
-    assert [mark.point for mark in good.of("guarded")] == [mark.point for mark in good.of("repriced")]
-    assert "cost_regression, guarded" not in good.summary["auc"]
-    differ = [a.point != b.point for a, b in zip(bad.of("guarded"), bad.of("repriced"), strict=True)]
-    assert f"{sum(differ)} of {len(differ)} points" in curve_text(bad)
-    assert bad.summary["auc"]["cost_regression, guarded"] > bad.summary["auc"]["cost_regression"]
-    for curve, drawn in ((bad, True), (good, False)):
-        assert any("guarded" in str(line.get_label()) for line in curve_figure(curve).axes[0].lines) is drawn
-
-
-def test_the_guard_goes_by_rows_that_the_router_did_not_see(tmp_path: Path) -> None:
-    """There it is bad, though it is perfect on the test rows; the best single model is that of the training rows."""
-    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
-    keep(folder, expected=1 - ERRORS, errors=ERRORS, mean_errors=np.array([1.0, 0.0, 1.0]))
-    found = {mark.at: mark.point for mark in curves(tmp_path)["cost_regression"].of("guarded")}
-    assert found[min(at or 0 for at in found)] == (0.6, 0.5)
-
-
-def test_the_guard_of_each_scale(runs: Path) -> None:
-    """As the runs decided with it; a row only where it differs."""
-    assert curves(runs)["mild"].of("guarded") == []
-    for folder in runs.rglob("seed=*"):
-        with np.load(folder / "test.npz") as saved:
-            kept = dict(saved)
-        scale = yaml.safe_load((folder / "config.yaml").read_text())["cost"]["scale"]
-        np.savez(folder / "test.npz", guarded=np.zeros(6, dtype=int) if scale == 1 else kept["decisions"], **kept)
-    curve = curves(runs)["mild"]
-    assert [(mark.at, mark.name) for mark in curve.of("guarded")] == [(0, ""), (1, ""), (3, "")]
-    rows = [line for line in curve_text(curve).splitlines() if line.startswith("router, guarded, cost.scale=")]
-    assert [row.split()[2:5] for row in rows] == [["cost.scale=1", "1.0000", "0.1667"]]
-    assert curve.summary["auc"]["router, guarded"] < curve.summary["auc"]["router"]
-    assert "router, guarded" in {line.get_label() for line in curve_figure(curve).axes[0].lines}
-
-
 def test_prices_of_rows_are_a_curve(tmp_path: Path) -> None:
     """Decided by expected prices times λ, paid by the true ones. The first model is never wrong, the second always. Expected prices of
     the first are 1 and 2.9, true ones 2 and 4, the second is free: the rows leave the first model at λ = 1 and 1/2.9."""
@@ -443,21 +366,15 @@ def test_prices_of_rows_are_a_curve(tmp_path: Path) -> None:
         scores=np.concatenate([errors, 2 * told], axis=1),
     )  # fmt: skip
     curve = curves(tmp_path)["cost_regression"]
-    assert curve.of("guarded") == []  # it kept no rows for that
     for mark in curve.of("repriced"):
         first = np.array([1.0, 2.9]) * (mark.at or 0) < 1
         assert mark.price == pytest.approx((paid[:, 0] * first).mean())
         assert mark.error == pytest.approx((~first).mean())
     assert len({mark.point for mark in curve.of("repriced")}) == 3
-    means = {"mean_errors": errors.mean(axis=0), "mean_prices": 2 * paid.mean(axis=0)}
-    keep(folder, expected=errors, errors=errors, expected_prices=2 * told, prices=2 * paid, **means)
+    keep(folder, expected=errors, errors=errors, expected_prices=2 * told, prices=2 * paid)
     curve = curves(tmp_path)["cost_regression"]
-    for mark, guarded in zip(curve.of("repriced"), curve.of("guarded"), strict=True):
+    for mark in curve.of("repriced"):
         assert (mark.validation_price, mark.validation_error) == mark.point
-        # In all, rows 1 and 2 at models 1 and 2 cost 1 + 2λ, model 1 alone 6λ and model 2 alone 2.
-        at = mark.at or 0
-        keeps = 1 / 2.9 < at < 1 and 1 + 2 * at < min(6 * at, 2)
-        assert guarded.point == (mark.point if keeps else (3, 0) if 3 * at < 1 + 1e-9 else (0, 1))
 
 
 def test_in_dollars(tmp_path: Path) -> None:
@@ -483,18 +400,3 @@ def test_gains_need_the_curve_of_a_router_and_a_price_of_0_is_a_price() -> None:
     _, reached, _, none = figures(Curve([], summary, ERRORS_ALONE))
     assert reached.endswith(": router 0.0000; random mixtures never")
     assert "no curve" in none
-
-
-def test_the_guard_of_a_log_wants_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At small prices, the router is right on one row of six more than the first model: a gain of ⅙ ± ⅙."""
-    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
-    keep(folder, expected=ERRORS, errors=ERRORS, mean_errors=ERRORS.mean(axis=0))
-
-    def first_error() -> float:
-        return min(curves(tmp_path)["cost_regression"].of("guarded"), key=lambda mark: mark.at or 0).error
-
-    assert first_error() == 0
-    # Where models are equally good the cheaper one is chosen: the gain is a little more.
-    monkeypatch.setattr(trace, "ESTIMATED", 1.5)
-    monkeypatch.setattr(MeasuredGroup, "from_log", True)
-    assert first_error() == pytest.approx(1 / 6)

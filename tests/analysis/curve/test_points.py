@@ -1,6 +1,5 @@
 """The parts of a curve: by hand, against slow references, and what must hold whatever the outcomes are."""
 
-import itertools
 import math
 
 import numpy as np
@@ -13,7 +12,6 @@ from l2d.analysis.curve.points import (
     Floats,
     Point,
     aiq,
-    apgr,
     area,
     benchmark_figures,
     gain_at_budget,
@@ -114,48 +112,6 @@ def test_price_to_reach_by_hand() -> None:
     assert price_to_reach(curve, 0.9) == pytest.approx(0.6)
     assert price_to_reach(curve, 0.3) == pytest.approx(0.2)
     assert price_to_reach(curve, 0.91) is None
-
-
-def slow_apgr(preference: list[float], weak: list[float], strong: list[float]) -> float:
-    """All orders that the preference allows, one by one."""
-    n = len(preference)
-    base, gap, values = sum(weak), sum(weak) - sum(strong), []
-    for order in itertools.permutations(range(n)):
-        if any(preference[a] < preference[b] for a, b in itertools.pairwise(order)):
-            continue
-        for calls in range(n + 1):
-            wrong = sum(strong[i] for i in order[:calls]) + sum(weak[i] for i in order[calls:])
-            values.append((base - wrong) / gap)
-    return sum(values) / len(values)
-
-
-def test_apgr_by_hand() -> None:
-    """The strong model helps on the first row alone. Asked first: PGR 0, 1, 1; asked last: 0, 0, 1; as one: 0, ½, 1."""
-    weak, strong = np.array([1.0, 0.0]), np.array([0.0, 0.0])
-    assert apgr(np.array([2.0, 1.0]), weak, strong) == pytest.approx(2 / 3)
-    assert apgr(np.array([1.0, 2.0]), weak, strong) == pytest.approx(1 / 3)
-    assert apgr(np.array([1.0, 1.0]), weak, strong) == pytest.approx(1 / 2)
-    assert apgr(np.array([1.0, 1.0]), strong, strong) is None
-
-
-@given(st.integers(1, 5), st.integers(0, 9999))
-def test_apgr_against_all_orders(n: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    preference, weak, strong = rng.integers(0, 3, n) / 1.0, rng.integers(0, 2, n) / 1.0, rng.integers(0, 2, n) / 1.0
-    found = apgr(preference, weak, strong)
-    if found is None:
-        assert weak.sum() == strong.sum()
-    else:
-        assert found == pytest.approx(slow_apgr(preference.tolist(), weak.tolist(), strong.tolist()))
-
-
-def test_the_guard_of_a_log_wants_more() -> None:
-    """The gain over the first model is ¼ ± ¼."""
-    costs = np.array([[0.0, 1.0]] * 3 + [[1.0, 0.0]])
-    router = np.array([0, 0, 0, 1])
-    assert pt.guarded_decisions(router, router, costs, 0, needed=0.0).tolist() == [0, 0, 0, 1]
-    assert pt.guarded_decisions(router, router, costs, 0, needed=1.0).tolist() == [0] * 4
-    assert pt.guarded_decisions(router, router[:1], costs[:1], 0, needed=0.0).tolist() == [0] * 4  # a row says nothing
 
 
 CHEAP, MEDIUM, DEAR = (0.0, 0.6), (0.5, 0.5), (1.0, 0.2)

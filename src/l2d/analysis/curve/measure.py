@@ -18,10 +18,10 @@ from l2d.utils.errors import L2DError
 SCALE = "cost.scale"
 # A cascade uses estimates of correctness; the prices of the run that made them do not matter.
 OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
-# As in l2d.runs.artifact.exported, which imports torch: the file of the weights, and the fields of a HeldOut (core/guard.py) in it.
-WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors", "held_out.mean_errors")
-READ = ("costs", "prices", "scores", "posterior", "decisions", "guarded", "expected_errors")  # of test.npz
-HELD_OUT_PRICES = ("held_out.expected_prices", "held_out.prices", "held_out.mean_prices")
+# As in l2d.runs.artifact.exported, which imports torch: the file of the weights, and fields of a HeldOut (core/guard.py) in it.
+WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors")
+READ = ("costs", "prices", "scores", "decisions", "expected_errors")  # of test.npz
+HELD_OUT_PRICES = ("held_out.expected_prices", "held_out.prices")
 Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and prices, at a threshold or λ
 
 
@@ -88,14 +88,6 @@ class Estimated:
         return point(decide(self.estimates, self.told, at), self.errors, self.prices)
 
 
-@dataclass(frozen=True)
-class Kept(Estimated):
-    """The rows that a guard is fitted to, and the means [p] that choose the best single model."""
-
-    mean_errors: Floats
-    mean_prices: Floats
-
-
 Estimates = dict[int, Estimated]  # by seed
 
 
@@ -107,10 +99,8 @@ class MeasuredRun:
     prices: Floats  # times its scale; [p] or [N, p]
     decisions: Ints
     scores: Floats
-    guarded: Ints | None  # decisions with the guard, if the run kept them
     expected: Floats | None  # estimated errors [N, p]; None if the run has none
     told: Floats | None  # estimated prices [N, p], times its scale, if they differ between rows
-    preference: Floats  # what it decides by [N, p]
     metrics: RunMetrics
 
 
@@ -122,7 +112,7 @@ class MeasuredGroup:
     models: list[str]
     chances: Estimates  # P(correct), for a cascade
     expected: dict[str, Estimates]  # errors, by method
-    held_out: dict[str, dict[int, Kept]]  # the same on validation rows
+    held_out: dict[str, Estimates]  # the same on validation rows
 
     @property
     def from_log(self) -> bool:
@@ -167,14 +157,11 @@ def read_run(file: Path, metrics: RunMetrics) -> MeasuredRun:
     except Exception as error:  # of zipfile, zlib and numpy
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true re-runs it") from error
     prices, expected = arrays["prices"], arrays.get("expected_errors")
-    decided_by = "posterior" if metrics.decision == "posterior" else "scores"
     # Where prices differ between rows, the router decides by those that it expects: the last of its outputs.
     told = None if prices.ndim == 1 or expected is None else arrays["scores"][:, -prices.shape[1] :]
-    preference = arrays[decided_by] if expected is None else -(expected + (prices if told is None else told))
     errors = np.round(arrays["costs"] - prices, 12) + 0.0  # without rounding errors, and no negative zero
     decisions = arrays["decisions"].astype(np.int64)
-    guarded = arrays["guarded"].astype(np.int64) if "guarded" in arrays else None
-    return MeasuredRun(errors, prices, decisions, arrays["scores"], guarded, expected, told, preference, metrics)
+    return MeasuredRun(errors, prices, decisions, arrays["scores"], expected, told, metrics)
 
 
 def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
@@ -188,14 +175,14 @@ def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
     return found
 
 
-def validation_estimates(cell: FinishedCell, seeds: Iterable[int], prices: Floats) -> dict[int, Kept]:
+def validation_estimates(cell: FinishedCell, seeds: Iterable[int], prices: Floats) -> Estimates:
     """The validation rows that runs keep for the guard at other prices; none unless all keep some. prices: the list's."""
-    found: dict[int, Kept] = {}
+    found: Estimates = {}
     wanted, scale = HELD_OUT if prices.ndim == 1 else (*HELD_OUT, *HELD_OUT_PRICES), scale_of(cell) or 1.0
     for seed in seeds:
         with suppress(OSError, SafetensorError), safe_open(cell.run_folder(seed) / WEIGHTS, framework="np") as saved:
             if {*wanted} <= {*saved.keys()}:
-                expected, errors, mean, *priced = (saved.get_tensor(name).astype(np.float64) for name in wanted)
-                told, paid, means = (part / scale for part in priced) if priced else (prices, prices, prices)
-                found[seed] = Kept(expected, errors, told, paid, mean, means)
+                expected, errors, *priced = (saved.get_tensor(name).astype(np.float64) for name in wanted)
+                told, paid = (part / scale for part in priced) if priced else (prices, prices)
+                found[seed] = Estimated(expected, errors, told, paid)
     return found if found.keys() == {*seeds} else {}

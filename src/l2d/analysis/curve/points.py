@@ -49,14 +49,6 @@ def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
     return (errors + multiplier * prices).argmin(axis=1)
 
 
-def guarded_decisions(decisions: Ints, seen: Ints, costs: Floats, best: int, needed: float) -> Ints:
-    """All to the model `best` unless the router, which chose `seen` [M] on rows that it did not learn from, costs less there, by
-    more than `needed` standard errors. costs [M, p]: error + λ·price of these rows."""
-    less = costs[:, best] - costs[np.arange(len(costs)), seen]
-    pays = len(less) > 1 and less.mean() > needed * less.std(ddof=1) / len(less) ** 0.5
-    return decisions if pays else np.full_like(decisions, best)
-
-
 def cascade_decisions(chances: Floats, prices: Floats, threshold: float) -> Ints:
     """The cheapest model whose chance of being right reaches the threshold, else the surest model. chances [N, p]."""
     means = np.atleast_2d(prices).mean(axis=0)
@@ -100,19 +92,6 @@ def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
             share = (errors[i - 1] - (1 - accuracy)) / (errors[i - 1] - error)
             return float(prices[i - 1] + min(share, 1.0) * (price - prices[i - 1]))
     return None
-
-
-def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
-    """RouteLLM's average performance gap recovered (Ong et al. 2024), for two models; None where they are equally accurate. The
-    share α of the queries with the highest preference [N] goes to the strong model; PGR(α) is the share of the accuracy gap that
-    this closes. Its mean is over α = 0, 1/N, …, 1; ties in random order, in expectation. weak, strong: the models' errors [N]."""
-    _, place, counts = np.unique(-preference, return_inverse=True, return_counts=True)
-    gains = weak - strong
-    total = float(gains.sum())
-    if abs(total) < 1e-9:
-        return None
-    means = np.bincount(place, weights=gains) / counts
-    return float(np.repeat(means, counts).cumsum().sum() / (len(gains) + 1) / total)
 
 
 def aiq(points: Iterable[Point], ends: Ends) -> float | None:

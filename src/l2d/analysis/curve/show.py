@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from l2d.analysis.curve.trace import GUARDED, REACHED, Curve, Mark, points_by_curve
+from l2d.analysis.curve.trace import REACHED, Curve, Mark
 from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
 from l2d.utils.text import aligned, counted, markdown
@@ -23,45 +23,34 @@ COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
 
 
 def curve_label(kind: str) -> str:
-    """The label of a kind of mark, or of a repriced method; guarded or not."""
-    name = kind.removesuffix(GUARDED)
-    return LABELS.get(name, f"{name}, one run for all prices") + kind[len(name) :]
+    """The label of a kind of mark, or of a repriced method."""
+    return LABELS.get(kind, f"{kind}, one run for all prices")
 
 
 def curve_text(curve: Curve) -> str:
-    found, two, prices = curve.summary, curve.summary["apgr"] is not None, curve.prices
-    guarded = {mark.at: mark for mark in curve.of("guarded", "")}
-    rows = []
-    for mark in curve.of("router"):
-        at = prices.setting(mark.at)
-        rows.append([f"router, {at}", *_cells(mark, two, prices)])
-        if mark.at in guarded and guarded[mark.at].point != mark.point:
-            rows.append([f"router, guarded, {at}", *_cells(guarded[mark.at], two, prices)])
-    rows += [[f"always {mark.name}", *_cells(mark, two, prices)] for mark in curve.of("single")]
+    found, prices = curve.summary, curve.prices
+    rows = [[f"router, {prices.setting(mark.at)}", *_cells(mark, prices)] for mark in curve.of("router")]
+    rows += [[f"always {mark.name}", *_cells(mark, prices)] for mark in curve.of("single")]
     title = " ".join(found[key] for key in NAMED)
     listed = ", ".join(prices.short(model["price"]) for model in found["models"])  # groups may differ in nothing else
     loss = ["loss a query"] if prices.sign else []
     lines = [
         f"{title} (prices {listed}): {counted(len(found['scales']), 'scale')}, {counted(found['rows'], 'row')}",
-        aligned(["held-out rows", "price", "error", *loss, "std", "seeds", *(["APGR"] if two else [])], rows),
+        aligned(["held-out rows", "price", "error", *loss, "std", "seeds"], rows),
         *prices.latency_notes,
         *figures(curve),
     ]
     for name, run in found["repriced"].items():
         where = "its points are in curve.csv" if run in found["runs"].values() else run
-        pairs = [*zip(curve.of("repriced", name), curve.of("guarded", name), strict=False)]
-        changed = sum(own.point != kept.point for own, kept in pairs)
-        guard = f"; the guard sends all to one model at {changed} of {len(pairs)} points" if pairs else ""
-        lines.append(f"{curve_label(name)}: {where}{guard}")
+        lines.append(f"{curve_label(name)}: {where}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
 
 
-def _cells(mark: Mark, two: bool, prices: Prices) -> list[str]:
+def _cells(mark: Mark, prices: Prices) -> list[str]:
     spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
-    gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
     whole = prices.loss(mark.error, mark.price)
     loss = [] if whole is None else [prices.money(whole)]
-    return [prices.show_amount(mark.price), f"{mark.error:.4f}", *loss, spread, str(mark.seeds), *gap]
+    return [prices.show_amount(mark.price), f"{mark.error:.4f}", *loss, spread, str(mark.seeds)]
 
 
 def figures(curve: Curve) -> list[str]:
@@ -116,20 +105,16 @@ def curve_figure(curve: Curve) -> "Figure":
     from matplotlib.figure import Figure
 
     picture = Figure(figsize=(8, 5.5), layout="constrained")
-    axes, summary, drawn = picture.subplots(), curve.summary, points_by_curve(curve.marks)
+    axes, summary = picture.subplots(), curve.summary
     for kind, style in STYLES.items():
         if marks := curve.of(kind):
             axes.plot(*_xy(marks), label=LABELS[kind], **style)
     for method, colour in zip(sorted(summary["repriced"]), cycle(COLOURS), strict=False):
         axes.plot(*_xy(curve.of("repriced", method)), color=colour, label=curve_label(method))
-        if (name := f"{method}{GUARDED}") in drawn:
-            axes.plot(*_xy(curve.of("guarded", method)), ".:", color=colour, label=curve_label(name))
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
     yerr, xerr = [100 * (mark.error_std or 0.0) for mark in router], [mark.price_std or 0.0 for mark in router]
     label = f"router ({summary['method']})"
     axes.errorbar(*_xy(router), yerr, xerr, marker="o", markersize=4, capsize=2, color="tab:blue", label=label)
-    if (name := f"router{GUARDED}") in drawn:
-        axes.plot(*_xy(curve.of("guarded", "")), "o:", color="tab:blue", markerfacecolor="none", label=name)
     models = curve.of("single")
     axes.plot(*_xy(models), "ks", label="one model for all")
     middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2

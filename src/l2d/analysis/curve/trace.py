@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from l2d.analysis.curve import points
-from l2d.analysis.curve.measure import CurveGroup, Decide, Estimated, Kept, MeasuredGroup, MeasuredRun
+from l2d.analysis.curve.measure import CurveGroup, Decide, Estimated, MeasuredGroup
 from l2d.analysis.curve.points import Floats, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
 from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
-from l2d.core.results import ESTIMATED, KNOWN
 
 REACHED = 0.95  # of the strong model's accuracy
-GUARDED = ", guarded"  # ends the name of a curve
 THRESHOLDS = np.linspace(0, 1, 101)
 
 
@@ -24,8 +22,8 @@ THRESHOLDS = np.linspace(0, 1, 101)
 class Mark:
     """A point of the curve, mean over seeds."""
 
-    kind: str  # router, single, mixture, cascade, repriced, guarded, oracle
-    name: str  # of a model, or of the method that was repriced; none if the router is guarded
+    kind: str  # router, single, mixture, cascade, repriced, oracle
+    name: str  # of a model, or of the method that was repriced
     at: float | None  # cost.scale, threshold or λ
     price: float
     error: float
@@ -34,7 +32,6 @@ class Mark:
     error_std: float | None = None
     validation_price: float | None = None
     validation_error: float | None = None
-    apgr: float | None = None
 
     @property
     def point(self) -> Point:
@@ -61,12 +58,10 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
     known = {seed: Estimated(errors, errors, prices, prices) for seed, errors in truth.items()}
     marks = [
         *(router_mark(measured, scale) for scale in measured.runs),
-        *guarded_router(measured),
         *models,
         *(Mark("mixture", "", None, price, error, len(measured.errors)) for price, error in hull),
         *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances),
         *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
-        *(mark for method in measured.expected for mark in guarded_marks(measured, method)),
         *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known),
     ]
     unit = Prices.shared(cell.config for cell in group.cells.values())
@@ -87,43 +82,9 @@ def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Mapping
 def repriced_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     """One run's points at all prices, and where each lies on the validation rows."""
     grid, both = points.multipliers(measured.prices), (measured.expected[method], measured.held_out[method])
-    return with_validation(*(estimated("repriced", method, grid, points.least_decisions, rows) for rows in both))
-
-
-def with_validation(marks: Sequence[Mark], there: Sequence[Mark]) -> list[Mark]:
-    """there: the same marks on validation rows, if there are some."""
+    marks, there = (estimated("repriced", method, grid, points.least_decisions, rows) for rows in both)
     pairs = zip(marks, there, strict=True) if there else ()
-    return [replace(mark, validation_price=one.price, validation_error=one.error) for mark, one in pairs] or [*marks]
-
-
-def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
-    """The same with the guard at each multiple of the prices: where the router does not cost less on validation rows, everything
-    goes to the best single model. Offsets are left out, as within a budget. None without validation rows."""
-    known, held = measured.expected[method], measured.held_out[method]
-    needed = ESTIMATED if measured.from_log else KNOWN
-
-    def guarded_point(rows: Estimated, kept: Kept, multiplier: float) -> Point:
-        chosen, seen = (points.least_decisions(one.estimates, one.told, multiplier) for one in (rows, kept))
-        best = int((kept.mean_errors + multiplier * kept.mean_prices).argmin())
-        decisions = points.guarded_decisions(chosen, seen, kept.errors + multiplier * kept.prices, best, needed)
-        return points.point(decisions, rows.errors, rows.prices)
-
-    def marks(of: Mapping[int, Estimated]) -> list[Mark]:
-        grid = points.multipliers(measured.prices).tolist() if held else []
-        return [mean_mark("guarded", method, at, [guarded_point(of[s], held[s], at) for s in of]) for at in grid]
-
-    return with_validation(marks(known), marks(held))
-
-
-def guarded_router(measured: MeasuredGroup) -> list[Mark]:
-    """The points of the runs at each scale with their guards; none if some run did not keep those decisions."""
-    found, prices = [], measured.prices
-    for scale, runs in measured.runs.items():
-        at = [points.point(run.guarded, run.errors, prices) for run in runs.values() if run.guarded is not None]
-        if len(at) < len(runs):
-            return []
-        found.append(mean_mark("guarded", "", scale, at))
-    return found
+    return [replace(mark, validation_price=one.price, validation_error=one.error) for mark, one in pairs] or marks
 
 
 def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
@@ -135,17 +96,7 @@ def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
     elif prices.ndim == 1:  # these runs paid nothing: the price follows from their shares, unless each row has its own
         paid = statistics.fmean(float(np.dot(score.ratios, prices)) for score in scores)
     error = statistics.fmean(score.error_rate for score in scores)
-    gaps = [gap for run in runs if (gap := apgr_of_run(run, prices)) is not None]
-    gap = statistics.fmean(gaps) if gaps else None
-    return replace(mark, validation_price=paid, validation_error=error, apgr=gap)
-
-
-def apgr_of_run(run: MeasuredRun, prices: Floats) -> float | None:
-    if not run.errors.shape[1] == run.preference.shape[1] == 2:
-        return None
-    strong = points.strong_of(points.singles(run.errors, prices))
-    preference = run.preference[:, strong] - run.preference[:, 1 - strong]
-    return points.apgr(preference, run.errors[:, 1 - strong], run.errors[:, strong])
+    return replace(mark, validation_price=paid, validation_error=error)
 
 
 def area_by_seed(measured: MeasuredGroup) -> list[float]:
@@ -159,17 +110,13 @@ def area_by_seed(measured: MeasuredGroup) -> list[float]:
 
 
 def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
-    """The router, the mixtures, the cascade, each repriced method, the oracle; guarded curves if the guard changes a point."""
+    """The router, the mixtures, the cascade, each repriced method, the oracle."""
     found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
     for mark in marks:
         if mark.kind != "single":
-            guarded = f"{mark.name or 'router'}{GUARDED}"
-            found.setdefault(guarded if mark.kind == "guarded" else mark.name or mark.kind, []).append(mark.point)
-    for name in [name for name in found if name.endswith(GUARDED)]:
-        if found[name] == found[name.removesuffix(GUARDED)]:
-            del found[name]
+            found.setdefault(mark.name or mark.kind, []).append(mark.point)
     if len(found["router"]) == 1:  # a single point is no curve
-        found = {name: own for name, own in found.items() if name.removesuffix(GUARDED) != "router"}
+        del found["router"]
     return found
 
 
@@ -197,5 +144,4 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "accuracy_to_reach": wanted,
         "price_to_reach": {kind: points.price_to_reach(found, wanted) for kind, found in drawn.items()},
         **points.benchmark_figures(drawn, models, ends),
-        "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
     }
