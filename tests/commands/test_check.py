@@ -192,6 +192,19 @@ def test_a_column_that_tells_who_was_asked_is_named(tmp_path: Path, capsys: Capt
         assert "WARNING" not in checked(write(tmp_path, cells), capsys, key)[2]
 
 
+def test_what_is_known_after_an_answer_is_no_feature(tmp_path: Path, capsys: Captured) -> None:
+    cells: Cells = {"x": list(range(10)), "answer_a": [1] * 10, "price_a": [2] * 10, "confidence_a": [0.5] * 10}
+    _, _, said = checked(write(tmp_path, cells), capsys, status=1)
+    assert [line.split()[0] for line in said.splitlines() if "dataset.features" in line] == ["x"]
+
+
+@pytest.mark.parametrize("experts", ["[a,c]", "[c,d]"])
+def test_experts_that_are_no_columns(experts: str, tmp_path: Path) -> None:
+    cells: Cells = {"text": [f"{QUERIES[i % 4]} {i}" for i in range(20)], "a": [0, 1] * 10, "b": [1, 0] * 10}
+    with pytest.raises(SystemExit, match=r"dataset\.experts=c"):
+        main(["check", str(write(tmp_path, cells)), f"dataset.experts={experts}"])
+
+
 def test_no_table_at_all(tmp_path: Path, capsys: Captured) -> None:
     _, words, said = checked(write(tmp_path, {"x": [1, 2], "y": [3, 4]}), capsys, status=1)
     assert words == []

@@ -14,8 +14,8 @@ from l2d.config import Component, check, compose
 from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
 from l2d.data.sets.long_log import AFTER, EXPERT, REPLY, is_long
-from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, near_names, reply_columns
-from l2d.data.sets.table_columns import IDS, KEYS, free_columns
+from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, SAID, near_names, reply_columns
+from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, free_columns
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
@@ -72,6 +72,7 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
     own, kinds, guesses, found = found_roles(sheet, named)
     roles, size = {guess.role: guess.column for guess in guesses}, counted(len(sheet), "row")
     if not own and (EXPERT not in roles or not {*OUTCOMES} & {*roles}):
+        check_experts(sheet, named["experts"] or [])
         print(f"{path}: neither a table nor a log; {size}\n")
         tell_roles(sheet.names, kinds, guesses, {})
         lacks = "who answered (expert)" if EXPERT not in roles else "how good an answer was (correct, prediction, loss)"
@@ -108,12 +109,19 @@ def found_roles(sheet: Sheet, named: Mapping[str, Any]) -> tuple[dict[str, str],
         sheet.check_column(f"dataset.columns.{role}", str(column))
     kinds = {name: kinds_of(sheet, name) for name in sheet.names}
     own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])
-    alike = [] if own or named["columns"] else experts_by_value(kinds)
+    if {*map(str, named["experts"] or [])} & {*sheet.names}:
+        check_experts(sheet, named["experts"])
+    alike = [] if own or named["columns"] or named["experts"] else experts_by_value(kinds)
     own = own or columns_of_experts(sheet.names, alike, "correct")
     kinds = {name: kind for name, kind in kinds.items() if name not in own}
     guesses = guess_roles(kinds, given, OF_QUERIES if own else OF_ANSWERS)
     roles = {guess.role: guess.column for guess in guesses}
     return own, kinds, guesses, missing_keys(sheet, roles, named) | ({"experts": alike} if alike else {})
+
+
+def check_experts(sheet: Sheet, experts: Sequence[Any]) -> None:
+    for name in experts:
+        sheet.check_column("dataset.experts", str(name))
 
 
 def guessed_keys(arguments: Sequence[str]) -> list[str]:
@@ -163,7 +171,8 @@ def tell_roles(names: Sequence[str], kinds: Kinds, guesses: Sequence[Guess], own
     found |= {name: (role, "") for name, role in own.items()}
     for name, kind in kinds.items():
         told = kind.get("few", kind.get("amounts"))
-        use = f"{told}; dataset.features or confounders can name it" if told else ", ".join(kind.values())
+        early = told and not name.lower().startswith((*AFTERWARDS, *SAID))
+        use = f"{told}; dataset.features or confounders can name it" if early else ", ".join(kind.values())
         found.setdefault(name, ("not used", use))
     widths = [max(map(len, column)) for column in (found, [role for role, _ in found.values()])]
     for name, (role, why) in ((name, found[name]) for name in names):
