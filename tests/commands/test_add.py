@@ -60,3 +60,4 @@ def test_what_is_refused(saved: Path, tmp_path: Path) -> None:
     ):
         assert said in refused(main, saved, *words, "--out", out)
         assert not out.exists()
+    assert "--out=" in refused(main, saved, "--expert", "new", "--like", "b", "--price", "1", "--out", no_y)

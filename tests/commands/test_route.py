@@ -219,6 +219,14 @@ def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
     assert said in refused(main, features.path, *given)
 
 
+def test_nothing_is_promised_that_is_refused(
+    features: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--file", write_queries(tmp_path), "--budget", "5", "--capacity", "{a: 90%}"]
+    assert "--capacity" in refused(main, features.path, *words)
+    assert capsys.readouterr().err == ""
+
+
 def test_the_queries_are_not_overwritten(features: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "queries.csv"
     file.write_text("x\n1\n")

@@ -67,6 +67,8 @@ def main(arguments: list[str]) -> None:
         add("--out", metavar="FOLDER", type=user_path, required=True, help="where the new router is written")
         add("--trust", metavar="MODULE", action="append", default=[], help="build classes of this module too")
         options = parser.parse_args(arguments)
+        if options.out.exists():
+            raise ParameterError("--out", "is there already; choose a new folder", options.out)
         if options.trust:
             look_in(str(Path.cwd()))
         RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported

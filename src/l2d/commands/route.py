@@ -250,8 +250,8 @@ def main(arguments: list[str]) -> None:
         router = load_router(options)
         from l2d.router.trained import plan_of
 
-        tell_how_it_decides(router)
         choices = ask_router(router, options)
+        tell_how_it_decides(router)
         if router.encoder is not None and router.encoder.note is not None:
             print(router.encoder.note, file=sys.stderr)
         if unread := sum(choice.unread for choice in choices):
