@@ -24,6 +24,7 @@ COMMANDS = {
     "serve": ("serve", "a trained router as a service, and a gateway for OpenAI clients"),
     "evaluate": ("evaluate", "what a router is worth, by the outcomes in the log of l2d serve"),
     "log": ("log", "decisions and outcomes of l2d serve, as a table for training"),
+    "dashboard": ("dashboard", "build the Weights & Biases workspace"),
 }
 
 
