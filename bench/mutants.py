@@ -35,7 +35,7 @@ LISTED = Path(__file__).with_suffix(".csv")
 LIBRARIES = (
     *("torch", "torchvision", "pytorch_lightning", "timm", "hydra", "omegaconf", "matplotlib.figure", "hypothesis"),
     *("sklearn.datasets", "sklearn.model_selection", "scipy.io", "scipy.stats", "pyarrow.csv", "pyarrow.parquet"),
-    *("pydantic", "fastapi", "starlette.testclient", "httpx", "uvicorn", "prometheus_client", "optuna", "coverage"),
+    *("pydantic", "fastapi", "starlette.testclient", "httpx", "uvicorn", "prometheus_client", "coverage"),
 )
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--durations=0")
 QUICK = ("-m", "not slow")

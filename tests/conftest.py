@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # What is slow to import.
 LIBRARIES = (
-    *("torch", "torchvision", "pytorch_lightning", "timm", "matplotlib.figure", "optuna", "pydantic"),
+    *("torch", "torchvision", "pytorch_lightning", "timm", "matplotlib.figure", "pydantic"),
     *("sklearn.datasets", "sklearn.model_selection", "scipy.io", "scipy.stats", "pyarrow.csv", "pyarrow.parquet"),
 )
 

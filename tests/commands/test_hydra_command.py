@@ -37,7 +37,7 @@ def test_help_names_every_choice_and_every_key(name: str) -> None:
     known = {field.name: field.metadata["help"] for field in fields(Settings)}
     if name == "tune":
         known |= {f"tune.{field.name}": field.metadata["help"] for field in fields(SearchSettings)}
-        assert found["tune.rungs"].strip().startswith("tune.rungs=[0.3, 0.6] ")
+        assert found["tune.final_seeds"].strip().startswith("tune.final_seeds=[0, 1, 2, 3, 4] ")
     assert found.keys() == known.keys()
     assert all(found[key].endswith(f"  {meaning}") for key, meaning in known.items())
     shown = [found[key].split()[0] for key in ("seed", "fold", "progress", "validation_fraction")]

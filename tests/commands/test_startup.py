@@ -43,7 +43,6 @@ CASES: list[tuple[list[str], int, str]] = [
     (["report", "runs"], 0, "index.html"),
     (["tune", "tune.serch=paper"], 1, "tune.serch"),
     (["tune", "dry_run=true"], 0, "6 runs: 6 missing"),
-    (["tune", "dataset=mmlu_sim", "tune.search=optuna", "dry_run=true"], 0, "1 run: 1 missing"),
     (["experts", "setup=IV"], 1, "setup=IV"),
     (["route", "runs"], 1, "--text"),
     (["route", "nowhere", "--text", "x"], 1, "nowhere"),

@@ -383,12 +383,9 @@ def search(**changes: Any) -> Any:
         ({"search": "random"}, "tune.search=random"),
         ({"seeds": []}, "tune.seeds"),
         ({"final_seeds": [1, 1]}, "tune.final_seeds"),
-        ({"rungs": [0.5, 0.5]}, "tune.rungs"),
         ({"values": {"method.tau": []}}, "tune.values={'method.tau': []}"),
         ({"values": {}}, "tune.values={}"),
         ({"values": {"stop_after": [3]}}, "tune.values={'stop_after': [3]}"),
-        ({"recipe": True}, "tune.recipe=True: "),
-        ({"search": "optuna", "offsets": [1.0]}, "tune.offsets=[1.0]: "),
         ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets=[1.0]: "),
     ],
 )
@@ -402,7 +399,6 @@ def test_a_search_that_is_right() -> None:
     options = check_search(search(search="paper", offsets=[-1, 2.5]))
     assert (options.search, options.offsets, options.seeds) == ("paper", [-1, 2.5], [0])
     assert check_search(compose().tune).search is None
-    assert check_search(search(search="optuna", recipe=True, values={"method.tau": [1]})).recipe
 
 
 def test_the_recipe_of_machines_beside_people_is_written_in_one_way() -> None:

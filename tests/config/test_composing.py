@@ -127,7 +127,6 @@ def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
     ablation = [compose(["experiment=rho_ablation"], name=name) for name in ("train", "tune")]
     for one in ablation:
         assert (one.tune.search, one.tune.ablation, one.method.rho.rule) == ("paper", True, "theory")
-    assert compose(["experiment=rho_ablation", "tune.search=optuna"], name="tune").tune.search == "optuna"
 
 
 TABLE, TEXT, SMALL = (20, 1e-3, 512), (5, 5e-5, 32), (15, 1e-3, 64)

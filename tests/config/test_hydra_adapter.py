@@ -107,8 +107,8 @@ def test_own_configs_do_not_take_the_names_of_others(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_are_read_once_and_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = compose(["method=tdef", "method.rho=3", "+method.extra=1", "seed=3", "tune.trials=3", "~force"])
-    assert changed.method.rho == changed.seed == changed.tune.trials == 3
+    changed = compose(["method=tdef", "method.rho=3", "+method.extra=1", "seed=3", "tune.folds=3", "~force"])
+    assert changed.method.rho == changed.seed == changed.tune.folds == 3
     changed.recipe.optimizer.lr = 7
     from hydra._internal.core_plugins.file_config_source import FileConfigSource  # Hydra imports it anew
 
@@ -121,7 +121,7 @@ def test_files_are_read_once_and_left_as_they_are(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(FileConfigSource, "load_config", load)
     after = compose(["method=tdef"])
-    assert (after.method.rho, after.seed, after.tune.trials, after.force) == (1.0, 0, 40, False)
+    assert (after.method.rho, after.seed, after.tune.folds, after.force) == (1.0, 0, 1, False)
     assert after.recipe.optimizer.lr == 1e-3
     assert "extra" not in after.method
     assert read == []

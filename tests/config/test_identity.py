@@ -40,7 +40,7 @@ SAME: list[tuple[str, Any]] = [
     *(("method.rho.offset", 5), ("method.rho.total", 1), ("recipe.epochs", 15.0), ("seed", 1), ("stop_after", 3)),
     *(("runs_dir", "x"), ("data_dir", "y"), ("progress", False), ("force", True), ("dry_run", True)),
     *(("logger", {"name": "wandb", "project": "x"}), ("setup.prices", [1, 2, 3, 4, 5]), ("aux_weight", 2.0)),
-    *(("method.about", {"title": "Another title"}), ("dataset.about", {}), ("tune.trials", 7)),
+    *(("method.about", {"title": "Another title"}), ("dataset.about", {}), ("tune.folds", 7)),
     *((f"{group}._target_", "elsewhere.Moved") for group in ("method", "router", "dataset")),
     ("recipe.optimizer._target_", "elsewhere.moved.Adam"),
 ]

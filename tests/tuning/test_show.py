@@ -1,16 +1,14 @@
-"""The tables and the picture of a search."""
+"""The tables of a search."""
 
 import math
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from tests.metrics_example import example_metrics
 from tests.runs.some_cells import finish, some_cells
 
 from l2d.runs.cells import Cell
-from l2d.tuning.show import Trial, ablation_table, ordered, trials_figure
+from l2d.tuning.show import Trial, ablation_table, ordered
 from l2d.utils.files import write_json
 
 LOSSES = {"tuned": {0: 0.1, 1: 0.2}, "tdef": {0: 0.3, 1: 0.3}}
@@ -42,29 +40,14 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
     assert rows(ablation_table(LOSSES, cells, None))["tuned"][-1] == "75.0 / 25.0"
 
 
-def trial(value: float, **changes: Any) -> Trial:
-    return Trial(**{"settings": {}, "value": value, "epoch": 3, "epochs": 3, "runs": 1, "rho": [1.0, 3.0], **changes})
-
-
-def test_only_trials_that_were_run_to_the_end_can_be_the_best_so_far() -> None:
-    trials = [trial(0.4), trial(0.1, epoch=1), trial(0.2, reason="failed"), trial(0.3)]
-    against, order = trials_figure(trials, "title").axes
-    drawn = {str(line.get_label()): np.array(line.get_xydata()).tolist() for line in order.lines}
-    assert drawn["best so far"] == [[1, 0.4], [2, 0.4], [3, 0.4], [4, 0.3]]
-    assert (drawn["run to the end"], drawn["pruned"]) == ([[1, 0.4], [4, 0.3]], [[2, 0.1]])
-    assert [np.array(line.get_xydata()).tolist() for line in against.lines] == [[[2.0, 0.4], [2.0, 0.3]]]
-
-
-def test_what_became_of_a_trial() -> None:
-    states = [one.state for one in (trial(0.1), trial(0.1, epoch=1), trial(0.1, epoch=1, reason="failed: no memory"))]
-    assert states == ["finished", "pruned after epoch 1 of 3", "failed: no memory"]
-    names = [trial(0.1, settings=settings).name for settings in ({}, {"method.tau": 0.5, "seed": 1})]
+def test_names_of_trials() -> None:
+    names = [Trial(settings, 0.1, 1).name for settings in ({}, {"method.tau": 0.5, "seed": 1})]
     assert names == ["as it is", "method.tau=0.5 seed=1"]
 
 
-@pytest.mark.parametrize(("last_wins", "order"), [(True, "cbade"), (False, "bcade")])
+@pytest.mark.parametrize(("last_wins", "order"), [(True, "cbad"), (False, "bcad")])
 def test_the_order_of_trials(last_wins: bool, order: str) -> None:
-    """b and c are equally good. Pruned and failed trials come last, however good they looked."""
-    names = {"a": (0.2, 3, ""), "b": (0.1, 3, ""), "c": (0.1, 3, ""), "d": (0.0, 1, ""), "e": (math.inf, 3, "failed")}
-    trials = [Trial({name: 0}, value, epoch, 3, 1, reason=why) for name, (value, epoch, why) in names.items()]
+    """b and c are equally good. Failed trials come last."""
+    names = {"a": (0.2, ""), "b": (0.1, ""), "c": (0.1, ""), "d": (math.inf, "failed")}
+    trials = [Trial({name: 0}, value, 1, reason=why) for name, (value, why) in names.items()]
     assert "".join(one.name[0] for one in ordered(trials, last_wins)) == order

@@ -18,21 +18,12 @@ from l2d.runs.sweep import mark_started, run_cells, write_error
 from l2d.tuning import search
 from l2d.tuning.search import build_studies, searched, tune
 from l2d.tuning.show import Trial, controls
-from l2d.tuning.strategies import Ask
-from l2d.tuning.study import Study, build_study, judged, search_space
+from l2d.tuning.study import Study, build_study, judged, shares_of_rho
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 TAUS = "tune.values={method.tau: [0.5, 1.5, 2.5]}"
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture takes longer than the rest of a search that trains nothing."""
-    if request.function is not test_a_real_search:
-        picture = SimpleNamespace(savefig=lambda path: path.touch())
-        monkeypatch.setattr("l2d.tuning.study.trials_figure", lambda *_: picture)
 
 
 class Shop:
@@ -70,13 +61,8 @@ class Shop:
 
     def write(self, cell: Cell) -> None:
         """The test loss is 1 less the validation loss, so a search that looked at it would choose wrongly."""
-        loss, stop = self.loss(cell), cell.stop_after or cell.epochs
+        loss = self.loss(cell)
         cell.run.path.mkdir(parents=True, exist_ok=True)
-        lines = [f"{epoch},{loss}\n" for epoch in range(1, stop + 1)]
-        (cell.run.path / "history.csv").write_text("epoch,val/deferral_loss\n" + "".join(lines))
-        if stop < cell.epochs:
-            cell.run.pause(stop)
-            return
         validation = example_score(loss, [0.5, 0.5])
         metrics = example_metrics(1 - loss, validation=validation, method_buffers={"rho": [1.0, 2.5]})
         write_json(cell.run.path / "metrics.json", metrics.as_json())
@@ -95,7 +81,7 @@ def study(shop: Any, **changes: Any) -> Study:
 def found_in(folder: Path, kind: str = "paper") -> tuple[dict[str, Any], list[dict[str, str]]]:
     """result.json and the rows of trials.csv."""
     [place] = folder.glob(f"runs/digits/III/synthetic/error/*/tune-{kind}-*")
-    assert {file.name for file in place.iterdir()} == {"trials.csv", "trials.png", "result.md", "result.json"}
+    assert {file.name for file in place.iterdir()} == {"trials.csv", "result.md", "result.json"}
     with (place / "trials.csv").open(newline="", encoding="utf-8") as lines:
         return json.loads((place / "result.json").read_text()), list(csv.DictReader(lines))
 
@@ -148,22 +134,6 @@ def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_pruned_trials(tmp_path: Path) -> None:
-    """Each of three settings is run once; a setting that ran to its end stays finished when it is asked for again. A search that
-    is begun again asks for the same trials."""
-    overrides = ("tune.search=optuna", "tune.trials=12", "tune.rungs=[0.4]", "tune.final_seeds=[0]", TAUS)
-    shop: Any = Shop(tmp_path, *overrides, loss=by_tau({0.5: 0.3, 1.5: 0.1, 2.5: 0.2}))
-    tune(shop)
-    result, rows = found_in(tmp_path, "optuna")
-    assert rows[0]["trial"] == "method.tau=1.5"
-    assert {row["state"] for row in rows} <= {"finished", "pruned after epoch 4 of 10"}
-    assert len(rows) == result["trials"] == 3
-    many = len(shop.launched)
-    tune(shop)
-    assert (len(shop.launched), found_in(tmp_path, "optuna")[0]) == (many, result)
-
-
-@pytest.mark.slow
 def test_failed_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two settings are equally good: the first of a user's own grid wins. Of the third, one of two runs fails."""
     losses = by_tau({0.5: 0.2, 1.5: 0.2, 2.5: 0.1})
@@ -189,7 +159,7 @@ def test_a_search_without_any_result_is_an_error_and_leaves_no_older_result(tmp_
         (own.folder / name).touch()
     with pytest.raises(L2DError, match="no memory"):
         tune(shop)
-    assert {file.name for file in own.folder.iterdir()} == {"trials.csv", "trials.png"}
+    assert {file.name for file in own.folder.iterdir()} == {"trials.csv"}
 
 
 @pytest.mark.slow
@@ -225,8 +195,8 @@ def test_an_ablation_trains_the_controls(tmp_path: Path) -> None:
 
 def test_controls_change_one_part_at_a_time() -> None:
     tuned = {"method.rho.total": 7.0, "method.rho.offset": 3.0, "recipe.optimizer.lr": 0.1}
-    winner = Trial(tuned, 0.1, 3, 3, 1, rho=[3.0, 4.0, 5.0])
-    found = {name: ask.settings for name, ask in controls({"method": {"rho": {"total": 2.0}}}, winner).items()}
+    winner = Trial(tuned, 0.1, 1, rho=[3.0, 4.0, 5.0])
+    found = controls({"method": {"rho": {"total": 2.0}}}, winner)
     rate, complement = {"recipe.optimizer.lr": 0.1}, {"method.rewards": "complement"}
     rule = {**rate, "method.rho.total": 2.0, "method.rho.offset": 0.0, "method.rho.values": None}
     one = {**rate, "method.rho.values": [4.0] * 3}
@@ -255,7 +225,7 @@ def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["++stop_after=1"], "stop_after: .*tune.rungs"),
+        (["++stop_after=1"], "stop_after: .*recipe.epochs"),
         (["force=true"], "force=true"),
         (["evaluation=cross_validate"], "evaluation"),
         (["trainer.devices=2"], r"trainer\.devices"),
@@ -294,46 +264,31 @@ def test_the_shares_of_rho_follow_the_rule_on_the_first_seed() -> None:
 
     shop: Any = SimpleNamespace(compose=noted)
     options = check_search({**to_plain(compose(name="tune").tune), "seeds": [7, 8]})
-    rho = to_plain(compose(now).method)["rho"]
-    space = search_space(shop, now, options, rho)
-    assert space is not None
+    shares = shares_of_rho(shop, now, options, to_plain(compose(now).method)["rho"])
     assert composed == [[*now, "seed=7"]]
-    assert sum(space.shares) == pytest.approx(1)
-    assert max(space.shares) > 1.5 * min(space.shares)
-    temperature = search_space(shop, ["method=tdef"], options, 1.0)
-    assert temperature is not None
-    assert temperature.shares == pytest.approx([0.2] * 5)
+    assert sum(shares) == pytest.approx(1)
+    assert max(shares) > 1.5 * min(shares)
+    assert shares_of_rho(shop, ["method=tdef"], options, 1.0) == pytest.approx([0.2] * 5)
 
 
 @pytest.mark.slow
-def test_a_trial_is_every_seed_on_every_fold_as_far_as_asked(tmp_path: Path) -> None:
+def test_a_trial_is_every_seed_on_every_fold(tmp_path: Path) -> None:
     own = study(Shop(tmp_path, TAUS), seeds=[0, 1], folds=2, values={"method.tau": [1]})
     wanted = [("method.tau=1", f"fold={fold}/2", f"seed={seed}") for seed in (0, 1) for fold in (1, 2)]
-    assert [cell.overrides[-3:] for cell in own.cells(Ask({"method.tau": 1}))] == wanted
-    part = own.cells(Ask({"method.tau": 1}, until=0.3))
-    assert [(cell.overrides[-4:-1], cell.stop_after) for cell in part] == [(one, 3) for one in wanted]
+    assert [tuple(overrides[-3:]) for overrides in own.grid({"method.tau": 1})] == wanted
 
 
-def fake_cell(path: str, loss: float, finished: bool) -> Any:
-    """A run of ten epochs; its result is better by .1 than its history."""
-    scored = SimpleNamespace(validation=SimpleNamespace(deferral_loss=loss - 0.1), rho=[1.0])
-    run = SimpleNamespace(path=path, finished=finished, metrics=lambda: scored, validation_after=lambda _: loss)
-    return SimpleNamespace(run=run, epochs=10)
+def fake_cell(path: str, loss: float, rho: list[float]) -> Any:
+    scored = SimpleNamespace(validation=SimpleNamespace(deferral_loss=loss), rho=rho)
+    return SimpleNamespace(run=SimpleNamespace(path=path, metrics=lambda: scored))
 
 
 def test_the_value_of_a_trial_is_the_mean_over_its_runs() -> None:
-    """A run that ran out of patience has a result, though its history may end before the epoch that is asked for. ρ is known from
-    a finished run."""
-    cells = [fake_cell(str(part), loss, finished=False) for part, loss in enumerate([0.1, 0.2, 0.3, 0.8])]
-    ask = Ask({"method.tau": 1}, until=0.3)
-    trial = judged(ask, cells, {})
+    cells = [fake_cell(str(part), loss, [part]) for part, loss in enumerate([0.1, 0.2, 0.3, 0.8])]
+    trial = judged({"method.tau": 1}, cells, {})
     assert trial.value == pytest.approx(0.35)
-    assert (trial.epoch, trial.epochs, trial.runs, trial.rho == []) == (3, 10, 4, True)
-    assert judged(ask, cells, {Path("x"): "no", cells[2].run.path: "no memory"}).state == "failed: no memory"
-    patient = fake_cell("a", 0.3, finished=True)
-    found = judged(ask, [patient], {})
-    assert found.value == pytest.approx(0.2)
-    assert found.rho == [1.0]
+    assert (trial.runs, trial.rho) == (4, [0.0])
+    assert judged({}, cells, {Path("x"): "no", cells[2].run.path: "no memory"}).reason == "failed: no memory"
 
 
 def test_a_search_that_fails_does_not_keep_the_others_from_running(
@@ -348,14 +303,14 @@ def test_a_search_that_fails_does_not_keep_the_others_from_running(
 
     def fake(_: Any, overrides: Sequence[str], __: Any) -> Any:
         [title] = overrides
-        return SimpleNamespace(title=title, most_trials=6, most_finals=5, run=lambda: run(title))
+        return SimpleNamespace(title=title, trials=[{}] * 6, most_finals=5, run=lambda: run(title))
 
     monkeypatch.setattr(search, "build_study", fake)
     shop: Any = SimpleNamespace(config=compose(["tune.search=paper"]), grid=[["a=1"], ["a=2"]])
     with pytest.raises(L2DError, match=r"^1 of 2 .* a=1$"):
         tune(shop)
     assert ran == ["a=1", "a=2"]
-    assert re.search(r"12 trials .* 10 runs", capsys.readouterr().out)
+    assert re.search(r"12 trials, .* 10 runs", capsys.readouterr().out)
 
 
 def test_an_experiments_seeds_are_the_winners(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +334,7 @@ def test_methods_of_an_experiment_without_rho_are_left_out(capsys: pytest.Captur
     table = ("experiment=table1_error", "dataset=digits")
     given: dict[tuple[str, ...], list[int]] = {(*table, f"method={name}"): [0] for name in ("ce", "tdef", "ldam")}
     [own] = build_studies(shop, given, options)
-    assert (own.title, own.most_trials, own.most_finals) == ("digits III synthetic error tdef", 6, 1)
+    assert (own.title, len(own.trials), own.most_finals) == ("digits III synthetic error tdef", 6, 1)
     assert "method=ce, method=ldam" in capsys.readouterr().out
     with pytest.raises(L2DError, match=r"^method=ce: has no ρ"):
         build_studies(shop, {(*table, "method=ce"): []}, options)

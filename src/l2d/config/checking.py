@@ -184,22 +184,19 @@ def check_together(experiment: Experiment) -> None:
         raise ParameterError("router.reads.model", f"must be router.model={router['model']}", reads.get("model"))
 
 
-# Keys that a search sets itself, and the option that says how.
-SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
+# Keys that a search sets itself or cannot use, and what to use instead.
+NOT_SEARCHED = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "recipe.epochs"}
 
 
 def check_search(values: Any) -> SearchSettings:
     options = read_values(SearchSettings, "tune", values if isinstance(values, dict) else to_plain(values))
     grid, seeds = options.values, "must be different seeds, such as [0,1,2]"
     own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed, fold and stop_after"
-    paper = "is for tune.search=paper without tune.values"
     for key, problem, wrong in (
         ("seeds", seeds, not 0 < len(options.seeds) == len({*options.seeds})),
         ("final_seeds", seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
-        ("rungs", "must be increasing, such as [0.3,0.6]", options.rungs != sorted({*options.rungs})),
-        ("values", own, grid is not None and not (grid and all(grid.values()) and not {*SET_BY_SEARCH} & {*grid})),
-        ("offsets", paper, options.offsets and (options.search != "paper" or grid)),
-        ("recipe", "is for tune.search=optuna", options.recipe and options.search != "optuna"),
+        ("values", own, grid is not None and not (grid and all(grid.values()) and not {*NOT_SEARCHED} & {*grid})),
+        ("offsets", "is for a search without tune.values", options.offsets and grid),
     ):
         if wrong:
             raise ParameterError(f"tune.{key}", problem, getattr(options, key))

@@ -104,13 +104,9 @@ class Settings:
 class SearchSettings:
     """The keys of a search, tune.KEY."""
 
-    search: Literal["paper", "optuna"] | None = _key("paper: the paper's grid, one offset for all experts; optuna: TPE")
-    offsets: list[float] | None = _key("paper: added to theory's ρ; null: -5,-4,…,5")
+    search: Literal["paper"] | None = _key("paper: search; null: train")
+    offsets: list[float] | None = _key("added to theory's ρ, one for all experts; null: the paper's -5,-4,…,5")
     values: dict[str, list[Any]] | None = _key("instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'")
-    trials: Count = _key("optuna: the largest number of trials")
-    recipe: bool = _key("optuna: true searches the learning rate and the weight decay too")
-    rungs: list[ProperShare] = _key("optuna: shares of the epochs after which a trial worse than the median is stopped")
-    parallel: Count = _key("optuna: trials started at once, for launchers that run several")
     seeds: list[Seed] = _key("a trial's score is the mean over these")
     folds: Count = _key("2 or more: cross-validate each trial on this many folds")
     final_seeds: list[Seed] = _key("the winner is trained and tested with these")

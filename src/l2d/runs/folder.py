@@ -1,6 +1,5 @@
 """The run folder: its path, its state and its files."""
 
-import csv
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -163,12 +162,6 @@ class RunFolder:
             return int((self.path / file).read_bytes())
         except (OSError, ValueError):
             return 0
-
-    def validation_after(self, epoch: int) -> float:
-        """The validation deferral loss after an epoch, from history.csv."""
-        with (self.path / "history.csv").open(newline="", encoding="utf-8") as lines:
-            found = [row["val/deferral_loss"] for row in csv.DictReader(lines) if row["epoch"] == str(epoch)]
-        return float(found[-1])
 
     @contextmanager
     def locked(self) -> Iterator[None]:

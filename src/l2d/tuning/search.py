@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from l2d.config import SearchSettings, check_search
-from l2d.config.checking import SET_BY_SEARCH
+from l2d.config.checking import NOT_SEARCHED
 from l2d.runs.cells import without_seed
 from l2d.runs.sweep import Workshop
-from l2d.tuning.strategies import NothingToSearch
+from l2d.tuning.grid import NothingToSearch
 from l2d.tuning.study import Study, build_study
 from l2d.utils.errors import L2DError
 
@@ -19,8 +19,8 @@ def tune(shop: Workshop) -> None:
     """Run all searches; one that fails does not stop the others."""
     combinations = searched(shop.grid)
     given = {text for overrides in combinations for text in overrides}
-    for key in SET_BY_SEARCH.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
-        raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
+    for key in NOT_SEARCHED.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
+        raise L2DError(f"{key}: is not for a search; use {NOT_SEARCHED[key]}")
     if {"evaluation=auto", "evaluation=cross_validate"} & given:
         raise L2DError("evaluation: a search judges trials on validation rows; use holdout, or tune.folds")
     if shop.config.force:
@@ -28,9 +28,9 @@ def tune(shop: Workshop) -> None:
     # All are built before the first is run: a combination that cannot be searched fails at once.
     studies = build_studies(shop, combinations, check_search(shop.config.tune))
     if len(studies) > 1:
-        trials = sum(study.most_trials for study in studies)
+        trials = sum(len(study.trials) for study in studies)
         finals = sum(study.most_finals for study in studies)
-        print(f"{len(studies)} searches: {trials} trials at most, then {finals} runs of the winners at most")
+        print(f"{len(studies)} searches: {trials} trials, then {finals} runs of the winners at most")
     failed: dict[str, str] = {}
     for study in studies:
         try:
