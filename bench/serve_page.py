@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from chromium import BROWSER, chromium
-from l2d.logs.decision import Decision, id_at
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
+from l2d.logs.decision import Decision, ReportedOutcome, id_at
+from l2d.logs.operations import add_decisions, add_outcomes
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from provenance import ROOT
 from records import parser_of, trained
@@ -69,13 +70,13 @@ def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
         made |= {"decided_by": "explore" if explored else "router", "price": PRICES[MODELS.index(expert)]}
         name = f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}"
         decisions.append(Decision(id=name, propensity=None, **made))
-    log.add_decisions(decisions).result()
+    log.do(add_decisions, decisions).result()
     judged = [
         ReportedOutcome(one.id, float(row[MODELS.index(one.expert)]), None)
         for one, row in zip(decisions, right, strict=True)
         if rng.random() < JUDGED
     ]
-    log.add_outcomes(judged).result()
+    log.do(add_outcomes, judged).result()
     log.close()
 
 

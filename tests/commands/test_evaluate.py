@@ -22,8 +22,9 @@ from l2d.commands.evaluate import compared, main, price_notes
 from l2d.commands.log import main as log_main
 from l2d.core.prices import ERRORS, Prices
 from l2d.core.results import Estimate
-from l2d.logs.decision import Decision
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
+from l2d.logs.decision import Decision, ReportedOutcome
+from l2d.logs.operations import add_decisions, add_outcomes
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.logs.rows import read_rows
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
@@ -50,8 +51,8 @@ def write_log(run: Path, file: Path, chance: float = 1 / 3, **other: Any) -> Pat
     for place, k in enumerate(drawn):
         own = {"expert": "abc"[k], "price": (0.5, 0.1, 0.3)[k], "features": features[place].tobytes(), **other}
         chosen = {"run": str(run), "router_choice": "a", "decided_by": "explore", "propensity": chance, **own}
-        log.add_decisions([Decision(str(place), **chosen)])
-    log.add_outcomes([ReportedOutcome(str(place), float(k == 0), None) for place, k in enumerate(drawn)]).result()
+        log.do(add_decisions, [Decision(str(place), **chosen)])
+    log.do(add_outcomes, [ReportedOutcome(str(place), float(k == 0), None) for place, k in enumerate(drawn)]).result()
     log.close()
     return file
 

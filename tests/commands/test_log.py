@@ -10,8 +10,9 @@ import pytest
 from l2d.assembly.make import make_dataset
 from l2d.commands.log import main
 from l2d.config import check, compose
-from l2d.logs.decision import Decision
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
+from l2d.logs.decision import Decision, ReportedOutcome
+from l2d.logs.operations import add_decisions, add_outcomes, add_run
+from l2d.logs.outcome_log import OutcomeLog
 
 N = 60
 
@@ -20,12 +21,12 @@ def write_log(file: Path, served: str, chosen: str) -> Path:
     """served, chosen: an expert for each row, repeated."""
     log, rng = OutcomeLog(file), np.random.default_rng(0)
     seen = {"experts": ["1", "2"], "shape": [2], "seen": {"features": ["x", "y"]}}
-    log.add_run("run", json.dumps({**seen, "encoder": None, "price_scale": 2.0}))
+    log.do(add_run, "run", json.dumps({**seen, "encoder": None, "price_scale": 2.0}))
     for place in range(N):
         experts = served[place % len(served)], chosen[place % len(chosen)]
         features = rng.normal(size=2).astype("<f4").tobytes()
-        log.add_decisions([Decision(str(place), "run", *experts, "shadow", 1.0, 0.1, features=features)])
-    log.add_outcomes([ReportedOutcome(str(place), float(place % 3 == 0), None) for place in range(N)]).result()
+        log.do(add_decisions, [Decision(str(place), "run", *experts, "shadow", 1.0, 0.1, features=features)])
+    log.do(add_outcomes, [ReportedOutcome(str(place), float(place % 3 == 0), None) for place in range(N)]).result()
     log.close()
     return file
 

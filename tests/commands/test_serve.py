@@ -83,16 +83,16 @@ def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.Captu
     options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite"), *beside])
     service = make_service(options)
     service.log.close()
-    assert service.trial is not None
-    assert service.trial.promotes
-    router = service.current.router
+    assert service.runs.trial is not None
+    assert service.runs.trial.promotes
+    router = service.runs.current.router
     about = replace(router.description, guard=replace(router.description.guard, constant=1))
     point: Any = "spends $1"
-    service.current.router = replace(router, description=about, operating_point=point)
-    service.reloaded = "elsewhere"
+    service.runs.current.router = replace(router, description=about, operating_point=point)
+    service.runs.reloaded = "elsewhere"
     announce(options, service, "h", 1)
     note, point, last, candidate, said = capsys.readouterr().err.splitlines()
-    assert (note, point) == (service.current.router.guard_note, "spends $1")
+    assert (note, point) == (service.runs.current.router.guard_note, "spends $1")
     assert "elsewhere" in last
     assert "25 %" in candidate
     for part in (str(run.path), "http://h:1", "log.sqlite"):
@@ -136,8 +136,8 @@ def test_options_reach_the_service(run: Untrained, tmp_path: Path, monkeypatch: 
     assert (settings.explore, settings.keep, settings.api_token, settings.admin_token) == (0.2, "text", "api", None)
     assert (settings.largest_body, service.batcher.most, list(settings.upstreams)) == (2_000_000, 3, ["a", "b", "c"])
     assert settings.capacity == {"a": Limit(40, "hour")}
-    assert service.current.router.description.prices == (0.0, 1.0, 1.0)
-    assert service.load(run.path).router.description.prices == (0.0, 1.0, 1.0)  # also after a reload
+    assert service.runs.current.router.description.prices == (0.0, 1.0, 1.0)
+    assert service.runs.load(run.path).router.description.prices == (0.0, 1.0, 1.0)  # also after a reload
 
 
 def free_port() -> int:

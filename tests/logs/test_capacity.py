@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from l2d.logs.capacity import Limit, NobodyFree, read_limits
+from l2d.logs.capacity import Limit, ask_within, decide_within, left, read_limits
 from l2d.logs.decision import Decision, new_decision_id
+from l2d.logs.operations import decided_since
 from l2d.logs.outcome_log import OutcomeLog
+from l2d.logs.refusals import NobodyFree
 from l2d.utils.errors import ParameterError
 
 EXPERTS = ("a", "b")
@@ -44,8 +46,8 @@ def test_any_window_against_a_slow_reference(tmp_path: Path, monkeypatch: pytest
         now += rng.choice([0.0, 0.3, 2.0, 20.0, -1.0])
         clock = max([now, *times[-1:]])  # a clock that goes back stands still
         expected = sum(clock - 60 < one for one in times) < 5
-        assert log.left(limits).result() == {"a": 5 - sum(clock - 60 < one for one in times)}
-        assert log.ask("a", limits).result() == expected
+        assert log.do(left, limits).result() == {"a": 5 - sum(clock - 60 < one for one in times)}
+        assert log.do(ask_within, "a", limits).result() == expected
         times += [clock] if expected else []
     log.close()
     assert len(times) > 50
@@ -53,19 +55,19 @@ def test_any_window_against_a_slow_reference(tmp_path: Path, monkeypatch: pytest
 
 def test_a_request_gets_all_or_nothing(tmp_path: Path) -> None:
     log, limits = OutcomeLog(tmp_path / "log.sqlite"), {"a": Limit(2, "hour"), "b": Limit(1, "day")}
-    found = log.decide([first_free] * 2, limits).result()
+    found = log.do(decide_within, [first_free] * 2, limits).result()
     assert [one.expert for one in found] == ["a", "a"]
     with pytest.raises(NobodyFree) as refused:
-        log.decide([first_free] * 2, limits).result()
+        log.do(decide_within, [first_free] * 2, limits).result()
     assert 3500 < int(refused.value.retry_after) <= 3601
-    assert log.left(limits).result() == {"a": 0, "b": 1}
-    assert [one.expert for one in log.decide([first_free], limits).result()] == ["b"]
+    assert log.do(left, limits).result() == {"a": 0, "b": 1}
+    assert [one.expert for one in log.do(decide_within, [first_free], limits).result()] == ["b"]
     log.close()
     again = OutcomeLog(tmp_path / "log.sqlite")  # a restart
     with pytest.raises(NobodyFree):
-        again.decide([first_free], limits).result()
-    assert not again.ask("a", {"a": Limit(2, "hour")}).result()
-    within, now = again.decided_since([3600.0, 0.0]).result()
+        again.do(decide_within, [first_free], limits).result()
+    assert not again.do(ask_within, "a", {"a": Limit(2, "hour")}).result()
+    within, now = again.do(decided_since, [3600.0, 0.0]).result()
     assert (within > 0, now) == (True, 0)  # about: decisions of one millisecond have no order
     again.close()
     assert in_log(tmp_path / "log.sqlite") == {"a": 2, "b": 1}
@@ -78,7 +80,7 @@ def test_many_threads_and_two_servers(tmp_path: Path) -> None:
     def ask(log: OutcomeLog) -> None:
         for _ in range(10):
             try:
-                log.decide([first_free], limits).result()
+                log.do(decide_within, [first_free], limits).result()
             except NobodyFree:
                 refused.append(1)
 
@@ -97,10 +99,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from tests.logs.test_capacity import Limit, OutcomeLog, first_free
+from tests.logs.test_capacity import Limit, OutcomeLog, decide_within, first_free
 log = OutcomeLog(Path(sys.argv[1]))
 while True:
-    log.decide([first_free], {"a": Limit(300, "hour"), "b": Limit(10**6, "hour")}).result()
+    log.do(decide_within, [first_free], {"a": Limit(300, "hour"), "b": Limit(10**6, "hour")}).result()
 """
 
 

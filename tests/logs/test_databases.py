@@ -12,12 +12,23 @@ import pytest
 from tests.logs.postgres import PostgresServer, postgres
 
 from l2d.logs import databases
-from l2d.logs.capacity import Limit
+from l2d.logs.capacity import Limit, ask_within, decide_within, left
 from l2d.logs.databases import connect, log_address, without_password
-from l2d.logs.decision import Decision
+from l2d.logs.decision import Decision, ReportedOutcome
 from l2d.logs.export import read_joined, read_long_form
-from l2d.logs.outcome_log import STEPS, OutcomeLog, ReportedOutcome, open_database
+from l2d.logs.operations import (
+    add_answer,
+    add_decisions,
+    add_outcomes,
+    add_run,
+    add_swap,
+    expert_of,
+    last_swap,
+    write_nothing,
+)
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.logs.refusals import LogUnavailable, OutcomeRefused
+from l2d.logs.tables import STEPS, open_database
 from l2d.utils.errors import L2DError
 
 # The tables as versions 1 and 3 of l2d made them. No log of version 2 was ever released.
@@ -73,22 +84,22 @@ def write_earlier(address: Path | str, version: int) -> None:
 
 def test_what_is_written_is_read(address: Path | str) -> None:
     log = OutcomeLog(address)
-    log.add_run("run", "{}").result()
-    log.add_decisions([decided(1), decided(2), decided(4)]).result()
+    log.do(add_run, "run", "{}").result()
+    log.do(add_decisions, [decided(1), decided(2), decided(4)]).result()
     outcome = ReportedOutcome("id1", 1.0, None, 0.75)
-    assert log.add_outcomes([outcome]).result() == [outcome]
-    assert log.add_outcomes([outcome, *right(4, 4)]).result() == right(4)  # which ones were new
+    assert log.do(add_outcomes, [outcome]).result() == [outcome]
+    assert log.do(add_outcomes, [outcome, *right(4, 4)]).result() == right(4)  # which ones were new
     for bad, status in ((ReportedOutcome("id1", 0.0, None), 409), (ReportedOutcome("id3", 0.0, None), 404)):
         with pytest.raises(OutcomeRefused, match=bad.decision_id) as refused:
-            log.add_outcomes([*right(2), bad]).result()
+            log.do(add_outcomes, [*right(2), bad]).result()
         assert refused.value.status == status
-    log.add_answer("id2", "c", None, 1.5).result()
-    assert log.expert_of("session").result() == "a"
-    log.add_answer("id4", "c", None, 1.5).result()
-    assert log.expert_of("session").result() == "c"
-    assert log.last_swap().result() == (0, None)
-    assert [log.add_swap("one").result(), log.add_swap("two").result()] == [1, 2]
-    assert log.last_swap().result() == (2, "two")
+    log.do(add_answer, "id2", "c", None, 1.5).result()
+    assert log.do(expert_of, "session").result() == "a"
+    log.do(add_answer, "id4", "c", None, 1.5).result()
+    assert log.do(expert_of, "session").result() == "c"
+    assert log.do(last_swap).result() == (0, None)
+    assert [log.do(add_swap, "one").result(), log.do(add_swap, "two").result()] == [1, 2]
+    assert log.do(last_swap).result() == (2, "two")
     log.close()
     OutcomeLog(address).close()  # again: nothing is lost
     with contextlib.closing(connect(address)) as database:
@@ -103,11 +114,13 @@ def test_a_log_of_an_earlier_version_is_brought_up_to_date(address: Path | str, 
     """Its rows stay, and the server works with it as with a new one."""
     write_earlier(address, version)
     log = OutcomeLog(address)
-    log.add_run("run", '{"experts": ["a"], "shape": [2], "seen": {"features": []}, "encoder": null, "price_scale": 1}')
-    log.add_decisions([decided(1)]).result()
-    assert log.add_outcomes(right(1)).result() == right(1)
-    assert log.add_outcomes([ReportedOutcome("kept", 1.0, None, 0.25)]).result() == []  # it knows that
-    assert log.add_swap("r").result() == 1
+    log.do(
+        add_run, "run", '{"experts": ["a"], "shape": [2], "seen": {"features": []}, "encoder": null, "price_scale": 1}'
+    )
+    log.do(add_decisions, [decided(1)]).result()
+    assert log.do(add_outcomes, right(1)).result() == right(1)
+    assert log.do(add_outcomes, [ReportedOutcome("kept", 1.0, None, 0.25)]).result() == []  # it knows that
+    assert log.do(add_swap, "r").result() == 1
     log.close()
     found = read_long_form(address).columns
     assert [found[name] for name in ("id", "propensity", "price")] == [["kept", "id1"], [0.5, 0.25], [0.25, 0.5]]
@@ -128,7 +141,7 @@ def test_servers_that_start_at_once(address: Path | str, version: int) -> None:
     def start(number: int) -> None:
         at_once.wait()
         log = OutcomeLog(address)
-        log.add_decisions([decided(number)]).result()
+        log.do(add_decisions, [decided(number)]).result()
         log.close()
 
     with ThreadPoolExecutor(6) as pool:
@@ -164,8 +177,8 @@ def test_a_log_of_a_later_version_is_refused(address: Path | str) -> None:
 def test_two_servers_share_a_log(address: Path | str) -> None:
     """An outcome that both report is recorded by one of them; they never disagree about it."""
     logs = [OutcomeLog(address), OutcomeLog(address)]
-    logs[0].add_decisions([decided(number) for number in range(40)]).result()
-    reported = [[log.add_outcomes(right(number)) for number in range(40)] for log in logs]
+    logs[0].do(add_decisions, [decided(number) for number in range(40)]).result()
+    reported = [[log.do(add_outcomes, right(number)) for number in range(40)] for log in logs]
     assert [len(one.result()) + len(other.result()) for one, other in zip(*reported, strict=True)] == [1] * 40
     for log in logs:
         log.close()
@@ -197,34 +210,34 @@ def test_a_log_that_another_process_holds(address: Path | str, monkeypatch: pyte
     other = connect(address)
     other.begin()
     with pytest.raises(LogUnavailable):
-        log.add_decisions([decided(1)]).result()
+        log.do(add_decisions, [decided(1)]).result()
     other.roll_back()
-    log.add_decisions([decided(1)]).result()
+    log.do(add_decisions, [decided(1)]).result()
     log.close()
     other.close()
 
 
 def test_a_server_that_stops_and_starts(server: PostgresServer) -> None:
     log = OutcomeLog(server.url)
-    limit = log._do(lambda database: database.execute("SHOW statement_timeout").fetchone(), writes=False)
+    limit = log.do(lambda database: database.execute("SHOW statement_timeout").fetchone())
     assert limit.result() == ("30s",)
-    log.add_decisions([decided(1)]).result()
+    log.do(add_decisions, [decided(1)]).result()
     server.stop()
     for number in (2, 3):
         with pytest.raises(LogUnavailable):
-            log.add_decisions([decided(number)]).result()
+            log.do(add_decisions, [decided(number)]).result()
     server.start()
     with pytest.raises(LogUnavailable):  # the connection is made again after it
-        log.check().result()
-    log.add_decisions([decided(2)]).result()
-    assert log.add_outcomes(right(1, 2)).result() == right(1, 2)
+        log.do(write_nothing).result()
+    log.do(add_decisions, [decided(2)]).result()
+    assert log.do(add_outcomes, right(1, 2)).result() == right(1, 2)
     log.close()
 
 
 def test_a_reader_that_may_not_write(server: PostgresServer) -> None:
     log = OutcomeLog(server.url)
-    log.add_decisions([decided(1)]).result()
-    log.add_outcomes(right(1)).result()
+    log.do(add_decisions, [decided(1)]).result()
+    log.do(add_outcomes, right(1)).result()
     with contextlib.closing(connect(server.url)) as database:
         for statement in ("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN"):
             database.execute(statement)
@@ -281,9 +294,9 @@ def test_reading_changes_nothing(tmp_path: Path, version: int | None) -> None:
 
 def test_limits_in_both(address: Path | str) -> None:
     logs, limits = [OutcomeLog(address), OutcomeLog(address)], {"a": Limit(3, "hour")}
-    found = logs[0].decide([lambda _: decided(1)], limits).result()
-    asked = [log.ask("a", limits).result() for log in logs * 2]
-    left = [log.left(limits).result() for log in logs]
+    found = logs[0].do(decide_within, [lambda _: decided(1)], limits).result()
+    asked = [log.do(ask_within, "a", limits).result() for log in logs * 2]
+    free = [log.do(left, limits).result() for log in logs]
     for log in logs:
         log.close()
-    assert ([one.expert for one in found], asked, left) == (["a"], [True, True, False, False], [{"a": 0}] * 2)
+    assert ([one.expert for one in found], asked, free) == (["a"], [True, True, False, False], [{"a": 0}] * 2)

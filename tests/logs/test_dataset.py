@@ -25,9 +25,10 @@ from l2d.config import check, compose
 from l2d.data.text.encoders import Embeddings, Hashed
 from l2d.data.text.words import Words
 from l2d.logs.dataset import ServerLog, is_described, snapshot
-from l2d.logs.decision import Decision
+from l2d.logs.decision import Decision, ReportedOutcome
 from l2d.logs.export import RunInputs
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
+from l2d.logs.operations import add_decisions, add_outcomes, add_run
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.logs.rows import read_rows
 from l2d.router.router import Router
 from l2d.router.trained import inputs_of
@@ -178,10 +179,12 @@ def test_images(tmp_path: Path) -> None:
     log = OutcomeLog(tmp_path / "log.sqlite")
     pixels = np.random.default_rng(0).integers(0, 255, (80, 4, 4, 1)).astype(np.uint8)
     about = '{"experts": ["a", "b"], "shape": [4, 4, 1], "seen": {"features": [], "white": 16}, "encoder": null, "price_scale": 1.0}'
-    log.add_run("run", about)
+    log.do(add_run, "run", about)
     kept = [one.astype("<f4").tobytes() for one in pixels]
-    log.add_decisions([Decision(f"{i}", "run", "ab"[i % 2], "a", "explore", 0.5, features=kept[i]) for i in range(80)])
-    log.add_outcomes([ReportedOutcome(str(place), 1.0, None) for place in range(80)]).result()
+    log.do(
+        add_decisions, [Decision(f"{i}", "run", "ab"[i % 2], "a", "explore", 0.5, features=kept[i]) for i in range(80)]
+    )
+    log.do(add_outcomes, [ReportedOutcome(str(place), 1.0, None) for place in range(80)]).result()
     log.close()
     arrays = dataset(tmp_path / "log.sqlite").load(tmp_path)
     ids, inputs, answers = pooled(arrays)
@@ -301,8 +304,8 @@ def test_rows_of_which_nothing_was_kept(run: Untrained, served: Any, tmp_path: P
     for file, _ in served.values():
         log = Path(shutil.copy(file, tmp_path))
         writer = OutcomeLog(log)
-        writer.add_decisions([Decision("client's", str(run.path), "a", None, "client", None)])
-        writer.add_outcomes([ReportedOutcome("client's", 1.0, None)]).result()
+        writer.do(add_decisions, [Decision("client's", str(run.path), "a", None, "client", None)])
+        writer.do(add_outcomes, [ReportedOutcome("client's", 1.0, None)]).result()
         writer.close()
         log_command.main(["export", str(log), "--out", str(out), "--all"])
         assert len(out.read_text().splitlines()) == N + 2

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from l2d.logs.operations import add_answer, add_decisions, add_outcomes, last_swap
 from l2d.router.trained import inputs_of
 
 pytest.importorskip("fastapi")
@@ -22,9 +23,10 @@ from tests.server.helpers import PROMPTS, asking, make_service, message_of
 
 from l2d.commands import log as log_command
 from l2d.logs import databases
-from l2d.logs.decision import Decision, new_decision_id
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome, open_database
+from l2d.logs.decision import Decision, ReportedOutcome, new_decision_id
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.logs.refusals import LogUnavailable, OutcomeRefused
+from l2d.logs.tables import open_database
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 
@@ -110,18 +112,18 @@ def test_nobody_is_told_of_success_if_the_commit_fails(
     with monkeypatch.context() as failing:
         failing.setattr(log._database, "commit", full)
         with pytest.raises(LogUnavailable, match="full"):
-            log.add_decisions([decided("lost")]).result(2)
-    log.add_decisions([decided("kept")]).result(2)
+            log.do(add_decisions, [decided("lost")]).result(2)
+    log.do(add_decisions, [decided("kept")]).result(2)
     log.close()
     assert [row["id"] for row in rows(tmp_path / "log.sqlite", "decisions")] == ["kept"]
 
 
 def test_an_answer_changes_only_what_is_known_of_it(tmp_path: Path) -> None:
     log = OutcomeLog(tmp_path / "log.sqlite")
-    log.add_decisions([decided("0", price=0.5)]).result(2)
+    log.do(add_decisions, [decided("0", price=0.5)]).result(2)
     found = []
     for answer in (("b", 0.25, None), (None, None, 2.0), (None, 0.125, None)):
-        log.add_answer("0", *answer).result(2)
+        log.do(add_answer, "0", *answer).result(2)
         [row] = rows(tmp_path / "log.sqlite", "decisions")
         found.append((row["served"], row["price"], row["latency"]))
     assert found == [("b", 0.25, None), ("b", 0.25, 2.0), ("b", 0.125, 2.0)]
@@ -140,10 +142,10 @@ def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(log, "_commit", counted)
     blocking = sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)
     blocking.execute("BEGIN IMMEDIATE")
-    first = log.add_decisions([decided("0")])
+    first = log.do(add_decisions, [decided("0")])
     time.sleep(0.05)  # the thread waits for the lock
-    others = [log.add_decisions([decided(str(number))]) for number in range(1, 6)]
-    known, unknown = (log.add_outcomes([ReportedOutcome(id, 1.0, None)]) for id in ("3", "none"))
+    others = [log.do(add_decisions, [decided(str(number))]) for number in range(1, 6)]
+    known, unknown = (log.do(add_outcomes, [ReportedOutcome(id, 1.0, None)]) for id in ("3", "none"))
     assert not any(one.done() for one in (first, *others))
     blocking.execute("COMMIT")
     blocking.close()
@@ -204,7 +206,7 @@ def test_a_full_disk_is_answered_with_503(run: Untrained, tmp_path: Path, caplog
         while (found := client.post("/v1/route", json={"text": PROMPTS[0]})).status_code == 200:
             acknowledged.append(found.json()["decision_id"])
         assert found.status_code == 503
-        service.log.last_swap().result()  # it can be read
+        service.log.do(last_swap).result()  # it can be read
         assert client.post("/v1/route", json={"text": PROMPTS[0]}).status_code == 503
         assert len(told(caplog)) == 1
         assert [row["id"] for row in rows(tmp_path / "log.sqlite", "decisions")] == acknowledged
@@ -296,9 +298,9 @@ def test_rows_that_no_policy_chose_are_left_out(tmp_path: Path, capsys: pytest.C
     file, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
     log = OutcomeLog(file)
     asked = decided("2", router_choice=None, decided_by="client", propensity=None)
-    log.add_decisions([decided("1"), asked, decided("3", decided_by="session", propensity=None), decided("4")])
-    log.add_answer("4", "b", 0.3, 1.0)
-    log.add_outcomes([ReportedOutcome(id, 1.0, None) for id in "1234"]).result()
+    log.do(add_decisions, [decided("1"), asked, decided("3", decided_by="session", propensity=None), decided("4")])
+    log.do(add_answer, "4", "b", 0.3, 1.0)
+    log.do(add_outcomes, [ReportedOutcome(id, 1.0, None) for id in "1234"]).result()
     log.close()
     export(file, "--out", out)
     assert [line.split(",")[0].strip('"') for line in out.read_text().splitlines()[1:]] == ["1"]
@@ -317,7 +319,9 @@ def test_an_export_that_is_refused(tmp_path: Path) -> None:
     text.write_text("not a database, but long enough to be looked at" * 9)
     log = OutcomeLog(file)
     features = [np.zeros(size, "<f4").tobytes() for size in (2, 3)]
-    log.add_decisions([decided("1", features=features[0]), decided("2", run="other", features=features[1])]).result()
+    log.do(
+        add_decisions, [decided("1", features=features[0]), decided("2", run="other", features=features[1])]
+    ).result()
     for arguments, said in (
         ([tmp_path / "none.sqlite", "--out", "a.csv"], "none.sqlite"),
         ([text, "--out", "a.csv"], "text.sqlite"),
@@ -326,7 +330,7 @@ def test_an_export_that_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(SystemExit, match=said):
             export(*arguments)
-    log.add_outcomes([ReportedOutcome(id, 1.0, None) for id in "12"]).result()
+    log.do(add_outcomes, [ReportedOutcome(id, 1.0, None) for id in "12"]).result()
     log.close()
     with pytest.raises(SystemExit, match="--run"):
         export(file, "--out", tmp_path / "a.csv")
@@ -343,7 +347,7 @@ def test_files_that_are_no_log(tmp_path: Path) -> None:
 
 def test_closing_writes_what_waits(tmp_path: Path) -> None:
     log = OutcomeLog(tmp_path / "log.sqlite")
-    waiting: list[Future[None]] = [log.add_decisions([decided(str(number))]) for number in range(2000)]
+    waiting: list[Future[None]] = [log.do(add_decisions, [decided(str(number))]) for number in range(2000)]
     log.close()
     assert all(one.done() for one in waiting)
     assert len(rows(tmp_path / "log.sqlite", "decisions")) == 2000
@@ -354,8 +358,8 @@ def test_an_answer_that_nobody_waits_for_harms_nothing(tmp_path: Path) -> None:
 
     async def leave() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.wrap_future(log.add_decisions([decided("1")])), 0)
-        await asyncio.wrap_future(log.add_decisions([decided("2")]))
+            await asyncio.wait_for(asyncio.wrap_future(log.do(add_decisions, [decided("1")])), 0)
+        await asyncio.wrap_future(log.do(add_decisions, [decided("2")]))
 
     asyncio.run(leave())
     log.close()

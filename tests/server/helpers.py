@@ -8,7 +8,7 @@ import random
 import socket
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,12 @@ from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
 from l2d.server.app import make_app
 from l2d.server.calls import Chat, ChatAnswer
+from l2d.server.deployments import Deployment
 from l2d.server.gateway import Exchange, Gateway
 from l2d.server.protocol import LimitedProtocol
 from l2d.server.served import ServedRun, ServeSettings
 from l2d.server.service import RouterService
+from l2d.server.trial import Trial
 from l2d.server.upstreams import Upstream
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
@@ -72,7 +74,12 @@ def guarded(router: Router, guard: Guard) -> Router:
 
 
 def make_service(
-    run: Path | Router, log: Path | str, seed: int = 0, swaps: int | None = None, **settings: Any
+    run: Path | Router,
+    log: Path | str,
+    seed: int = 0,
+    swaps: int | None = None,
+    trial: Callable[[ServeSettings, ServedRun], Trial] | None = None,
+    **settings: Any,
 ) -> RouterService:
     router = Router.load(run) if isinstance(run, Path) else run
     name = str(run) if isinstance(run, Path) else "run"
@@ -80,7 +87,9 @@ def make_service(
     upstreams = {name: upstreams_of(one) for name, one in settings.pop("upstreams", {}).items()}
     load = lambda folder: ServedRun(Router.load(folder), str(folder))  # noqa: E731
     known = ServeSettings(upstreams=upstreams, **settings)
-    return RouterService(ServedRun(router, name), OutcomeLog(log), known, load, rng, swaps)
+    served = ServedRun(router, name)
+    beside = None if trial is None else trial(known, served)
+    return RouterService(served, OutcomeLog(log), known, load, rng, swaps, beside)
 
 
 @contextlib.contextmanager
@@ -131,7 +140,8 @@ def rows(log: Path | str, table: str = "decisions") -> list[dict[str, Any]]:
 
 def passed_on(service: RouterService, parts: Sequence[bytes], choices: int = 1, began: float = 0.0) -> list[bytes]:
     """The parts of a stream of expert a, as the gateway passes them on. began: seconds ago."""
-    answer = ChatAnswer(Upstream("http://127.0.0.1:1", "m"), 200, "", b"", {}, lambda: None)
+    server = Deployment("a.0", Upstream("http://127.0.0.1:1", "m"), service.metrics.resting.labels("a"))
+    answer = ChatAnswer(server, 200, "", b"", {}, lambda: None)
     decision = Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
     way = Exchange(Gateway(service), decision, Chat({"n": choices}, b"{}"), "a")
     way.began -= began

@@ -137,8 +137,6 @@ def test_prices_wait_for_enough_decisions(run: Untrained) -> None:
     assert scarcity.prices["a"] > 0 == scarcity.prices["b"]
     scarcity.learn(EXPERTS, {"a": 1})  # no longer scarce
     assert not any(scarcity.prices.values())
-    scarcity.forget()
-    assert not scarcity.prices
 
 
 def test_settings_that_do_not_fit(run: Untrained) -> None:

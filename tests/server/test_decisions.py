@@ -25,7 +25,8 @@ from l2d.router.trained import outputs_of
 from l2d.runs.artifact.drift import InputSummary, standard_distance, summary_tensors
 from l2d.server import decisions
 from l2d.server.bodies import LONGEST_TEXT, MOST_MESSAGES, last_question, read_image, without_the_middle
-from l2d.server.decisions import Batcher, Overloaded, decide_together, draw_expert
+from l2d.server.decisions import Batcher, Overloaded, decide_together
+from l2d.server.trial import draw_expert
 from l2d.utils.errors import L2DError
 
 
@@ -144,7 +145,7 @@ def test_messages() -> None:
 def test_a_query_without_a_text_gets_the_guards_expert(run: Untrained, tmp_path: Path, explore: float) -> None:
     """With its propensity: 1, or 0.4 + 0.6/3 = 0.6. Its inputs are not kept, so nobody learns from them."""
     service = make_service(run.path, tmp_path / "log.sqlite", keep="text", explore=explore)
-    best = service.current.router.experts[service.current.router.description.guard.best]
+    best = service.runs.current.router.experts[service.runs.current.router.description.guard.best]
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
     inputs = [{"text": " "}, {"messages": [picture]}, {"features": {"prompt": ""}}, {"text": PROMPTS[0]}]
     with asking(service) as client:

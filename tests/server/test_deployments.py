@@ -175,6 +175,15 @@ def test_of_many_at_once_one_tries_a_rested_server(
     assert asked(servers) == [3, 0, 0]
 
 
+@pytest.mark.parametrize("behaviour", ["cut", "short"])
+def test_a_stream_that_breaks_off_is_a_failure(run: Untrained, log: Path, servers: Servers, behaviour: str) -> None:
+    """A whole one between ends the row."""
+    servers["a"].behaviour = ",".join([behaviour, "answer", *[behaviour] * FAILURES])
+    with serving(run, log, servers) as client:
+        found = [client.post(URL, json={**NAMED, "stream": True}).status_code for _ in range(FAILURES + 3)]
+    assert found == [200] * (FAILURES + 2) + [503]
+
+
 # Several servers
 
 

@@ -18,6 +18,7 @@ from tests.server import helpers
 from tests.server.helpers import CHAT, EXPERTS, JSON, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 from l2d.data.arrays import Seen
+from l2d.logs.operations import write_nothing
 from l2d.router.trained import inputs_of
 from l2d.server import deployments
 from l2d.server.boundary import described
@@ -58,7 +59,7 @@ def bot(service: RouterService) -> Iterator[openai.OpenAI]:
 
 def finished_log(service: RouterService) -> list[dict[str, Any]]:
     """With what the gateway writes after its answers."""
-    service.log.check().result()
+    service.log.do(write_nothing).result()
     return helpers.rows(service.log.name)
 
 
@@ -262,7 +263,7 @@ def test_a_message_without_a_text_goes_to_the_guards_expert(
 ) -> None:
     body = {"model": "l2d", "messages": [{"role": "user", "content": content}]}
     found = client.post("/v1/chat/completions", json=body)
-    best = service.current.router.experts[service.current.router.description.guard.best]
+    best = service.runs.current.router.experts[service.runs.current.router.description.guard.best]
     assert (found.status_code, found.headers["x-l2d-expert"]) == (200, best)
     assert found.headers["x-l2d-decided-by"] == "unreadable"
     [row] = helpers.rows(service.log.name)
@@ -296,7 +297,7 @@ def test_features_come_from_metadata_or_a_header(
             found = post(json={**CHAT, "metadata": wrong}, headers=headers)
             assert (found.status_code, said in message_of(found)) == (422, True), found.text
         logged = helpers.rows(service.log.name)
-    expected = inputs_of(service.current.router, [row])[0].numpy().tobytes()
+    expected = inputs_of(service.runs.current.router, [row])[0].numpy().tobytes()
     assert [one["features"] for one in logged] == [expected] * 3
     seen = [body for server in servers.values() for body, _ in server.seen]
     assert {json.dumps(body.get("metadata")) for body in seen} >= {json.dumps(metadata), "null"}
@@ -306,9 +307,9 @@ def test_a_router_of_unnamed_numbers_cannot_route_chats(servers: dict[str, FakeU
     """But it can pass them on."""
     run = untrained(tmp_path)
     service = make_service(run.path, tmp_path / "log.sqlite", upstreams=servers)
-    router = service.current.router
+    router = service.runs.current.router
     unnamed = replace(router, description=replace(router.description, seen=Seen()))
-    service.current = ServedRun(unnamed, service.current.name)
+    service.runs.current = ServedRun(unnamed, service.runs.current.name)
     with asking(service) as client:
         assert "messages" in message_of(client.post("/v1/chat/completions", json=CHAT))
         assert client.post("/v1/chat/completions", json={**CHAT, "model": "a"}).status_code == 200

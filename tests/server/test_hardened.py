@@ -21,7 +21,7 @@ from tests.router.finished import Untrained
 from tests.server.helpers import CHAT, JSON, FakeUpstream, asking, leave, listening, make_service, passed_on
 
 from l2d.logs.decision import session_digest
-from l2d.server import boundary, calls, protocol, service, streams
+from l2d.server import boundary, calls, protocol, streams
 from l2d.server.bodies import OneOrMany, PreviewBody, ReloadBody, RouteBody
 from l2d.server.streams import LINE_END, EventStream
 from l2d.server.upstreams import Upstream
@@ -200,8 +200,8 @@ def test_a_database_that_hangs(run: Untrained, log: Path, monkeypatch: pytest.Mo
     own, over = make_service(run.path, log), threading.Event()
     with asking(own) as client:
         with monkeypatch.context() as quick:
-            quick.setattr(service, "LOG_SECONDS", 0.2)
-            own.log._do(lambda _: over.wait(60))
+            quick.setattr("l2d.logs.outcome_log.LOG_SECONDS", 0.2)
+            own.log.do(lambda _: over.wait(60))
             time.sleep(0.1)  # it has begun
             assert (client.get("/ready").status_code, routed(client)) == (503, 503)
         quick.setattr("l2d.logs.outcome_log.MOST_WAITING", 0)

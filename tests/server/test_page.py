@@ -22,9 +22,10 @@ from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_s
 import l2d
 from l2d.core.guard import HeldOut
 from l2d.logs.databases import connect
-from l2d.logs.decision import Decision, id_at, new_decision_id
+from l2d.logs.decision import Decision, ReportedOutcome, id_at, new_decision_id
 from l2d.logs.last_hour import count_last_hour
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
+from l2d.logs.operations import add_answer, add_decisions, add_outcomes
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from l2d.runs.artifact.drift import InputSummary
 from l2d.server import page, service
@@ -113,9 +114,9 @@ def test_a_preview_leaves_no_trace(run: Untrained, tmp_path: Path, settings: dic
         shown = client.get("/metrics").text
         assert 'l2d_requests_total{endpoint="/v1/preview",status="200"} 10.0' in shown
         assert not re.search(r"^l2d_(choices|spend|guard)_total\{", shown, re.MULTILINE)
-        assert (len(rows(tmp_path / "log.sqlite")), len(service.drift._far)) == (0, 0)
+        assert (len(rows(tmp_path / "log.sqlite")), len(service.runs.drift._far)) == (0, 0)
         client.post("/v1/route", json={"text": PROMPTS[0]})
-        assert (len(rows(tmp_path / "log.sqlite")), len(service.drift._far)) == (1, 1)
+        assert (len(rows(tmp_path / "log.sqlite")), len(service.runs.drift._far)) == (1, 1)
 
 
 def test_previews_that_are_refused(client: TestClient) -> None:
@@ -143,15 +144,15 @@ def write_hour(log: OutcomeLog) -> None:
     """
     first = [decided(START, "a", 0.25), decided(START + 1, "a", 0.5, "explore"), decided(START + 299.9, "a", 1.0)]
     others = [decided(NOW, "b", None), decided(START + 6 * 300, "gone", 8.0), decided(START - 1, "a", 100.0)]
-    log.add_decisions([*first, *others]).result()
-    log.add_answer(first[2].id, "b", 2.0, None).result()
+    log.do(add_decisions, [*first, *others]).result()
+    log.do(add_answer, first[2].id, "b", 2.0, None).result()
     outcomes: Any = [
         (first[0], 1.0, None),
         (first[1], None, 0.5, 0.75),
         (others[0], 0.25, None),
         (others[2], 0.0, None),
     ]
-    log.add_outcomes([ReportedOutcome(decision.id, *given) for decision, *given in outcomes]).result()
+    log.do(add_outcomes, [ReportedOutcome(decision.id, *given) for decision, *given in outcomes]).result()
     log.close()
 
 
@@ -301,7 +302,7 @@ def test_prices_are_taken_where_the_router_takes_them(tmp_path: Path) -> None:
 def test_policy_notes(run: Untrained, tmp_path: Path, settings: dict[str, Any], said: str) -> None:
     router = replace(Router.load(run.path), training_inputs=InputSummary.of(run.splits.train.inputs))
     asked = make_service(router, tmp_path / "log.sqlite", **settings)
-    asked.drift.add([True] * 300)
+    asked.runs.drift.add([True] * 300)
     with asking(asked) as client:
         [note] = client.get("/v1/experts").json()["policy"]
     assert re.match(said, note)

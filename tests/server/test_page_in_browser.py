@@ -19,7 +19,9 @@ from tests.server.test_page import decided
 
 from chromium import BROWSER, Chromium, chromium
 from l2d.core.guard import HeldOut
-from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
+from l2d.logs.decision import ReportedOutcome
+from l2d.logs.operations import add_decisions, add_outcomes
+from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from l2d.server.served import ServedRun
 
@@ -88,9 +90,14 @@ def write_hour(file: Path, *experts: str) -> None:
     """Ten decisions for each expert over the last half hour; five have an outcome, one of them wrong."""
     log = OutcomeLog(file)
     decisions = [decided(time.time() - 180 * step, expert, 0.25) for expert in experts for step in range(10)]
-    log.add_decisions(decisions).result()
-    log.add_outcomes(
-        [ReportedOutcome(one.id, float(place % 10 != 0), None) for place, one in enumerate(decisions) if place % 2 == 0]
+    log.do(add_decisions, decisions).result()
+    log.do(
+        add_outcomes,
+        [
+            ReportedOutcome(one.id, float(place % 10 != 0), None)
+            for place, one in enumerate(decisions)
+            if place % 2 == 0
+        ],
     ).result()
     log.close()
 
@@ -320,7 +327,7 @@ def test_a_swap_to_other_experts(page: Chromium, run: Untrained, tmp_path: Path)
         page.open(f"{url}/#text={PROMPTS[0]}")
         page.wait(RANKED)
         page.run(slide("c", 0.6))
-        service.current = ServedRun(other, "second")
+        service.runs.current = ServedRun(other, "second")
         page.wait(
             "document.getElementById('run').textContent === 'second' && !document.getElementById('answer').hidden"
         )

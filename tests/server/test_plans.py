@@ -20,7 +20,7 @@ from tests.server import helpers
 from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 import l2d
-from l2d.logs.outcome_log import open_database
+from l2d.logs.tables import open_database
 from l2d.networks.estimators.planner import planner_of
 from l2d.router.router import Router
 from l2d.server.served import ServeSettings, check_settings
@@ -199,10 +199,16 @@ def test_after_a_reload(router: Router, run: Untrained, log: Path) -> None:
         for _ in range(2):
             found = client.post("/admin/reload", json={"run": str(run.path)}, headers={"authorization": "Bearer admin"})
             assert found.status_code == 200
-            if service.previous.name == "run":
+            if service.runs.previous.name == "run":
                 assert tell(client, first, "a", "4").json() == {"ask": "b"}
         assert tell(client, second, "a", "4").status_code == 409
         assert "ask" not in client.post("/v1/route", json=QUERY).json()
+
+
+def test_it_takes_other_prices(router: Router, log: Path) -> None:
+    with asking(make_service(router, log)) as client:
+        assert client.get("/v1/experts").json()["takes_prices"] is True
+        assert client.post("/v1/preview", json={**QUERY, "prices": [0.3, 0.02, 0.2]}).status_code == 200
 
 
 def test_limits(router: Router, log: Path) -> None:

@@ -21,6 +21,7 @@ from tests.server.helpers import CHAT, EXPERTS, PROMPTS, asking, listening, make
 
 from l2d.core.guard import Guard
 from l2d.logs import databases
+from l2d.logs.operations import add_swap
 from l2d.router.router import Router
 from l2d.runs.artifact.drift import InputSummary
 from l2d.runs.artifact.exported import FILE, read_weights, write_weights
@@ -161,15 +162,15 @@ def test_other_servers_follow(
     """Those that began before it, and one that replaces one of them; not one that begins later."""
     monkeypatch.setattr("l2d.server.service.FOLLOW", 0.02)
     reloads, follows = (make_service(run.path, address, admin_token="admin") for _ in range(2))
-    began = follows.swaps
+    began = follows.runs.swaps
     with asking(reloads) as first, asking(follows) as second:
         assert reload(first, other).status_code == 200
-        wait_for(lambda: follows.current.name == str(other))
+        wait_for(lambda: follows.runs.current.name == str(other))
         assert second.post("/v1/route", json={"text": PROMPTS[0]}).json()["run"] == str(other)
     replaces, later = make_service(run.path, address, swaps=began), make_service(run.path, address)
     for service, name in ((replaces, other), (later, run.path)):
-        asyncio.run(service.follow())
-        assert service.current.name == str(name)
+        asyncio.run(service.runs.follow())
+        assert service.runs.current.name == str(name)
         service.log.close()
 
 
@@ -180,7 +181,7 @@ def test_a_reload_that_cannot_be_followed(
     monkeypatch.setattr("l2d.server.service.FOLLOW", 0.02)
     service = make_service(run.path, tmp_path / "log.sqlite")
     with asking(service) as client:
-        service.log.add_swap(str(tmp_path / "gone")).result()
+        service.log.do(add_swap, str(tmp_path / "gone")).result()
         wait_for(lambda: caplog.text.count(str(tmp_path / "gone")) >= 2)
         assert client.post("/v1/route", json={"text": PROMPTS[0]}).json()["run"] == str(run.path)
         assert 'l2d_errors_total{kind="follow"}' in client.get("/metrics").text
@@ -190,11 +191,11 @@ def test_a_run_that_does_not_fit_is_not_followed(run: Untrained, tmp_path: Path)
     """It was reloaded by force on a server with other settings."""
     rows = untrained(tmp_path, "dataset.features=[x]", *PRICED, "method=cost_regression").path
     service = make_service(run.path, tmp_path / "log.sqlite", keep="text")
-    service.log.add_swap(str(rows)).result()
+    service.log.do(add_swap, str(rows)).result()
     with pytest.raises(L2DError, match="keep=text"):
-        asyncio.run(service.follow())
-    asyncio.run(service.follow())  # once is enough
-    assert service.current.name == str(run.path)
+        asyncio.run(service.runs.follow())
+    asyncio.run(service.runs.follow())  # once is enough
+    assert service.runs.current.name == str(run.path)
     service.log.close()
 
 
@@ -205,7 +206,7 @@ def test_drift_is_forgotten(tmp_path: Path) -> None:
     router = helpers.guarded(router, replace(router.description.guard, best=1))
     router = replace(router, training_inputs=InputSummary.of(found.splits.train.inputs))
     service = make_service(router, tmp_path / "log.sqlite", drift_limit=0.5, admin_token="admin")
-    service.load = lambda _: ServedRun(router, "new")
+    service.runs.load = lambda _: ServedRun(router, "new")
     far = {"inputs": [{"features": {"x": 1e4, "y": 0, "flag": 0}}] * 200}
     near = {"features": query_rows("x", "y", "flag")[0]}
     with asking(service) as client:
@@ -235,7 +236,7 @@ def test_an_answer_has_the_price_of_the_run_that_decided(
 
     async def swapped(*arguments: Any) -> Any:
         decision = await decide(*arguments)
-        service.swap_to(ServedRun(dear, "dear"))
+        service.runs.swap_to(ServedRun(dear, "dear"))
         return decision
 
     monkeypatch.setattr(service, "decide_chat", swapped)

@@ -1,5 +1,6 @@
 """Two routers side by side: who decides, by which propensities, what the test says, and who takes over."""
 
+import shutil
 import sqlite3
 from collections import Counter
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 import torch
 from tests.logs.postgres import postgres
 from tests.router.finished import CELLS, Untrained, untrained
-from tests.server.helpers import PROMPTS, asking, guarded, lively_router, make_service
+from tests.server.helpers import PROMPTS, asking, guarded, lively_router, make_service, rows
 
 from l2d.core.guard import Guard
 from l2d.core.off_policy import Logged, doubly_robust, weights_of
@@ -27,10 +28,13 @@ ALL_TO_C = Guard(None, 2, 2, 0.0, None)
 
 def on_trial(run: Path, log: Path | str, share: float = 0.3, promotes: bool = False, **settings: Any) -> RouterService:
     """A lively router, and a candidate that sends everything to c."""
-    service = make_service(lively_router(run), log, **settings)
     candidate = ServedRun(guarded(Router.load(run), ALL_TO_C), str(run))
-    service.trial = make_trial(service.settings, service.current, candidate, share, promotes)
-    return service
+    return make_service(
+        lively_router(run),
+        log,
+        trial=lambda known, served: make_trial(known, served, candidate, share, promotes),
+        **settings,
+    )
 
 
 def ask(client: Any, times: int = 1, **more: Any) -> list[dict[str, Any]]:
@@ -44,9 +48,9 @@ def grade(client: Any, decisions: list[dict[str, Any]], costs: dict[str, float])
 
 def look(client: Any, service: RouterService) -> dict[str, Any]:
     """What the server says when it has read the log again."""
-    assert service.trial is not None
-    service.trial._until = 0.0
-    client.portal.call(service.judge)
+    assert service.runs.trial is not None
+    service.runs.trial._until = 0.0
+    client.portal.call(service.runs.judge)
     found: dict[str, Any] = client.get("/v1/experts").json()
     return found
 
@@ -71,14 +75,14 @@ def test_propensities_are_those_of_both(run: Untrained, tmp_path: Path) -> None:
 def test_the_estimate_is_the_doubly_robust_one(run: Untrained, tmp_path: Path) -> None:
     """By core/off_policy.py, on the same decisions, with what both routers expect."""
     service = on_trial(run.path, tmp_path / "log.sqlite", 0.5)
-    trial, costs = service.trial, {"a": 0.2, "b": 0.9, "c": 0.5}
+    trial, costs = service.runs.trial, {"a": 0.2, "b": 0.9, "c": 0.5}
     assert trial is not None
     with asking(service) as client:
         found = ask(client, 5)
         grade(client, found, costs)
         said = look(client, service)["candidate"]
     names = list(costs)
-    own, other = (router.route(PROMPTS) * 5 for router in (service.current.router, trial.candidate.router))
+    own, other = (router.route(PROMPTS) * 5 for router in (service.runs.current.router, trial.candidate.router))
     pairs = zip(own, other, strict=True)
     expected = torch.tensor([[trial.expected(pair, name) for name in names] for pair in pairs]).double()
     known, chances = torch.full_like(expected, torch.nan), torch.ones_like(expected)
@@ -133,6 +137,23 @@ def test_promotion_and_restart(run: Untrained, tmp_path: Path) -> None:
         assert client.get("/ready").json()["run"] == "run"
 
 
+def test_a_reload_after_a_promotion_holds_after_a_restart(run: Untrained, tmp_path: Path) -> None:
+    """A server that starts with the old command serves what the others serve, and promotes nothing again."""
+    log, later = tmp_path / "log.sqlite", shutil.copytree(run.path, tmp_path / "later")
+    service = on_trial(run.path, log, 0.5, promotes=True, admin_token="admin")
+    with asking(service) as client:
+        grade(client, ask(client, 30), {"a": 1.0, "b": 1.0, "c": 0.0})
+        look(client, service)
+        headers = {"authorization": "Bearer admin"}
+        assert client.post("/admin/reload", json={"run": str(later)}, headers=headers).status_code == 200
+    for gone in (False, True):
+        if gone:  # it cannot be followed, but the trial is over
+            shutil.rmtree(later)
+        with asking(on_trial(run.path, log, 0.5, promotes=True)) as client:
+            assert client.get("/ready").json()["run"] == ("run" if gone else str(later))
+        assert [one["run"] for one in rows(log, "swaps")] == [str(run.path), str(later)]
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_rolled_back(run: Untrained, again: bool) -> None:
     """In PostgreSQL; also after a restart."""
@@ -157,8 +178,8 @@ def test_a_reload_ends_it(run: Untrained, tmp_path: Path) -> None:
 
 def test_a_candidate_that_fails_harms_nobody(run: Untrained, tmp_path: Path) -> None:
     service = on_trial(run.path, tmp_path / "log.sqlite", 0.5)
-    assert service.trial is not None
-    service.trial.candidate.router = replace(service.trial.candidate.router, encoder=None)
+    assert service.runs.trial is not None
+    service.runs.trial.candidate.router = replace(service.runs.trial.candidate.router, encoder=None)
     with asking(service) as client:
         assert {(one["decided_by"], one["propensity"]) for one in ask(client)} == {("router", 1.0)}
         assert 'l2d_errors_total{kind="candidate"} 1.0' in client.get("/metrics").text
@@ -182,4 +203,4 @@ def test_candidates_that_do_not_fit(run: Untrained, tmp_path: Path) -> None:
         service = make_service(Router.load(run.path), log, **settings)
         service.log.close()
         with pytest.raises(ParameterError, match=key):
-            make_trial(service.settings, service.current, ServedRun(Router.load(candidate), "other"), share)
+            make_trial(service.settings, service.runs.current, ServedRun(Router.load(candidate), "other"), share)

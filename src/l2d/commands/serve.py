@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,20 +152,16 @@ def make_service(
             raise ParameterError("--candidate", problem, options.candidate[0])
         with given_as_flags():
             trial = make_trial(settings, run, load(options.candidate[0]), options.share, options.promote == "auto")
-    service = RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)
-    service.trial = trial
-    return service
+    return RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps, trial=trial)
 
 
 def swaps_in_log(options: argparse.Namespace) -> int:
     from l2d.logs.databases import log_address
-    from l2d.logs.outcome_log import OutcomeLog
+    from l2d.logs.operations import last_swap
+    from l2d.logs.tables import open_database
 
-    log = OutcomeLog(log_address(options.log))
-    try:
-        return log.last_swap().result()[0]
-    finally:
-        log.close()
+    with closing(open_database(log_address(options.log))) as database:
+        return last_swap(database)[0]
 
 
 def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -228,7 +225,7 @@ def serve_together(uvicorn: Any, options: argparse.Namespace, arguments: Sequenc
     with open_door(options) as door:  # only to see whether it opens: uvicorn opens it itself
         announce(options, service, *door.getsockname()[:2])
     with tempfile.TemporaryDirectory() as folder:
-        os.environ |= {ARGUMENTS: json.dumps(list(arguments)), SWAPS: str(service.swaps)}
+        os.environ |= {ARGUMENTS: json.dumps(list(arguments)), SWAPS: str(service.runs.swaps)}
         os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
         app = f"{__name__}:{make_worker_app.__name__}"
         listen = {"host": options.host, "port": options.port, "workers": options.workers}
@@ -247,10 +244,10 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     from l2d.logs.databases import without_password
 
     open_to_all = "; anybody may ask" if service.settings.api_token is None else ""
-    router, last = service.current.router, service.reloaded
-    other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
+    router, last = service.runs.current.router, service.runs.reloaded
+    other = f"the last reload with this log was to {last}" if last not in (None, service.runs.current.name) else None
     said = f"l2d serves {options.run} on http://{host}:{port}; log: {without_password(options.log)}{open_to_all}"
-    beside = None if service.trial is None else service.trial.note
+    beside = None if service.runs.trial is None else service.runs.trial.note
     notes = [about for about in (router.guard_note, router.operating_point, other, beside) if about is not None]
     print(*notes, said, sep="\n", file=sys.stderr, flush=True)
 

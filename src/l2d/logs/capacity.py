@@ -1,12 +1,14 @@
 """Limits on how often experts are asked. The log counts, so all servers with one log keep them together, also through restarts."""
 
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from l2d.logs.databases import Database
-from l2d.logs.refusals import OutcomeRefused
+from l2d.logs.decision import Decision
+from l2d.logs.operations import add_decisions
 from l2d.utils.errors import ParameterError, unknown
 
 SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86_400.0}
@@ -14,14 +16,8 @@ LAST = "SELECT place, time FROM asks WHERE expert = ? ORDER BY place DESC LIMIT 
 ASKED_AT = "SELECT time FROM asks WHERE expert = ? AND place = ?"
 COUNTED = "SELECT count(*) FROM asks WHERE expert = ? AND place > ? AND time > ?"
 ASK = "INSERT INTO asks VALUES (?, ?, ?)"
-
-
-class NobodyFree(OutcomeRefused):
-    """Nobody who may be asked can be asked now. retry_after: seconds."""
-
-    def __init__(self, wait: float) -> None:
-        super().__init__(429, "no expert that may be asked has capacity left; try again later")
-        self.retry_after = str(int(wait) + 1)
+# A decision, given who may not be asked and for how long; or NobodyFree.
+Draft = Callable[[Mapping[str, float]], Decision]
 
 
 @dataclass(frozen=True)
@@ -43,14 +39,13 @@ Limits = Mapping[str, Limit]  # by expert
 def read_limits(given: Mapping[str, str], experts: Sequence[str]) -> dict[str, Limit]:
     found = {}
     for name, text in given.items():
-        most, _, unit = text.partition("/")
         if name not in experts:
             raise ParameterError("capacity", unknown("expert", name, experts), name)
-        if unit.strip() not in SECONDS:
-            raise ParameterError(f"capacity.{name}", "must be such as 40/hour, by minute, hour or day", text)
-        if not most.strip().isdecimal() or int(most) < 1:
-            raise ParameterError(f"capacity.{name}", "the limit must be a whole number above 0", text)
-        found[name] = Limit(int(most), unit.strip())
+        parts = re.fullmatch(rf"\s*0*([1-9]\d*)\s*/\s*({'|'.join(SECONDS)})\s*", text)
+        if parts is None:
+            problem = "must be such as 40/hour: a whole number above 0, by minute, hour or day"
+            raise ParameterError(f"capacity.{name}", problem, text)
+        found[name] = Limit(int(parts[1]), parts[2])
     return found
 
 
@@ -85,10 +80,32 @@ class Ledger:
         for name, number in self.taken.items():
             self.database.execute_many(ASK, [(name, self.last[name] + 1 + k, self.now) for k in range(number)])
 
-    @property
-    def left(self) -> dict[str, int]:
-        left = {}
-        for name, limit in self.limits.items():
-            since = (name, self.last[name] - limit.most, self.now - limit.seconds)
-            left[name] = limit.most - self.database.execute(COUNTED, since).fetchone()[0]
-        return left
+
+def decide_within(database: Database, drafts: Sequence[Draft], limits: Limits) -> list[Decision]:
+    """Decide and write, so that no expert is asked more often than its limit; all, or nothing by NobodyFree."""
+    ledger, found = Ledger(database, limits), list[Decision]()
+    for draft in drafts:
+        decision = draft(ledger.full)
+        ledger.take(decision.expert)
+        found.append(decision)
+    ledger.write()
+    add_decisions(database, found)
+    return found
+
+
+def ask_within(database: Database, expert: str, limits: Limits) -> bool:
+    """Count one more question to the expert; False if it may not be asked now."""
+    ledger = Ledger(database, limits)
+    if free := not ledger.wait(expert):
+        ledger.take(expert)
+        ledger.write()
+    return free
+
+
+def left(database: Database, limits: Limits) -> dict[str, int]:
+    """Return how often each expert with a limit may be asked now."""
+    ledger, found = Ledger(database, limits), {}
+    for name, limit in limits.items():
+        since = (name, ledger.last[name] - limit.most, ledger.now - limit.seconds)
+        found[name] = limit.most - database.execute(COUNTED, since).fetchone()[0]
+    return found

@@ -54,6 +54,23 @@ class Call:
     length: int | None  # in characters
 
 
+@dataclass(frozen=True)
+class ReportedOutcome:
+    decision_id: str
+    correct: float | None  # from 0 to 1, or the
+    loss: float | None  # in units of one error, without the price
+    price: float | None = None
+    latency: float | None = None  # seconds
+    expert: str | None = None  # whose answer it is about, of a plan's; None: the one that was given
+
+    @property
+    def error(self) -> float:
+        return 1 - self.correct if self.loss is None else self.loss  # type: ignore[operator] # one of the two is given
+
+    def values(self) -> tuple[float | None, ...]:
+        return self.correct, self.loss, self.price, self.latency
+
+
 def new_decision_id() -> str:
     """Nobody can guess it, and two servers do not make the same. It begins with the time, which keeps the index small."""
     return f"{id_at(time.time())}{secrets.token_hex(10)}"

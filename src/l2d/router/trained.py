@@ -81,7 +81,7 @@ def takes_prices(router: TrainedRouter) -> bool:
     """True if `Router.at` takes other prices alone. False if the router's own budget or promise cannot be kept at them."""
     point = router.operating_point
     keeps = not has_budget(router) if point is None else point.max_error is None and not point.unit.latency_price
-    return keeps and knows_prices(router)
+    return keeps and (planner_of(router.network) is not None or knows_prices(router))
 
 
 def lists_prices(router: TrainedRouter) -> bool:

@@ -3,11 +3,12 @@
 import json
 from typing import Any
 
+from l2d.logs.operations import add_call, state_of
 from l2d.logs.refusals import OutcomeRefused
 from l2d.router.trained import TrainedRouter
 from l2d.server.bodies import AnswerBody
 from l2d.server.course import Course, kept_answer, resumed
-from l2d.server.service import RouterService, written
+from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.text import six_digits
 
@@ -17,7 +18,7 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
     if body.failed and body.answer is not None:
         raise L2DError("failed: the expert has no answer then; leave out one of the two")
     while True:
-        found = await written(service.log.state_of(id))
+        found = await service.log.done(state_of, id)
         if found is None:
             raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
         run, given, before = found
@@ -32,9 +33,9 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
         call, ended = course.last_call(None), course.ask is None
         served = course.accept if ended and course.accept != given else None
         after = None if ended else course.state(state["variant"])
-        if await written(service.log.add_call(id, call, served, before, after)):
+        if await service.log.done(add_call, id, call, served, before, after):
             break  # else another answer came meanwhile: look again
-    service.count_spend(call.expert, call.price)
+    service.metrics.count_spend(call.expert, call.price)
     if not ended:
         return {"ask": course.ask}
     service.metrics.calls.observe(call.place)
@@ -43,12 +44,14 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
 
 async def router_of(service: RouterService, run: str, variant: list[Any]) -> TrainedRouter:
     """The router that began the plan. Another server may have reloaded."""
-    if run != service.current.name:
-        await service.try_to_follow()
-    for known in (service.current, service.previous):
+    if run != service.runs.current.name:
+        await service.look()
+    for known in (service.runs.current, service.runs.previous):
         if known.name == run:
             return await service.router_at(known, *variant)
-    raise OutcomeRefused(409, f"run={run}: it decided, and this server has {service.current.name} now; route again")
+    raise OutcomeRefused(
+        409, f"run={run}: it decided, and this server has {service.runs.current.name} now; route again"
+    )
 
 
 def check_turn(course: Course, expert: str, id: str) -> None:

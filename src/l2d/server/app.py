@@ -15,8 +15,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from l2d.logs.decision import Decision, session_digest
-from l2d.logs.outcome_log import ReportedOutcome
+from l2d.logs.decision import Decision, ReportedOutcome, session_digest
 from l2d.server.answers import take_answer
 from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
@@ -25,7 +24,7 @@ from l2d.server.course import comparable
 from l2d.server.gateway import Exchange, Gateway, unless_left
 from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
-from l2d.server.service import ROUTED, RouterService, Wishes
+from l2d.server.service import ROUTED, RouterService
 from l2d.server.streams import json_object
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.version import own_version
@@ -74,9 +73,9 @@ def add_decisions(app: FastAPI, service: RouterService, gateway: Gateway) -> Non
 
     @app.get("/v1/experts")
     async def experts() -> JSONResponse:
-        now = (service.drift.beyond, await service.left(), gateway.resting())
-        about = about_run(service.current, service.settings, *now)
-        if (trial := service.trial) is not None:
+        now = (service.runs.drift.beyond, await service.left(), gateway.resting())
+        about = about_run(service.runs.current, service.settings, *now)
+        if (trial := service.runs.trial) is not None:
             about |= {"candidate": trial.about, "policy": [*about["policy"], trial.note]}
         return JSONResponse(about)
 
@@ -118,14 +117,13 @@ def add_path(path: str, app: FastAPI, service: RouterService, gateway: Gateway, 
         messages = messages_of(chat) if path == CHAT or model == ROUTED else []
         session = session_digest(x_l2d_session)
         alone = path != CHAT or not comparable(chat.body)
-        wishes = Wishes(session, session is not None and not x_l2d_reroute, alone=alone)
         if not gateway.servers:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
         if model == ROUTED:
             features = read_features(chat.body.get("metadata"), x_l2d_features)
-            decision = await service.decide_chat(messages, features, wishes)
+            decision = await service.decide_chat(messages, features, session, not x_l2d_reroute, alone)
         elif model in gateway.servers:
-            decision = await service.log_asked(model, wishes)
+            decision = await service.log_asked(model, session)
         else:
             raise no_such_model(model, service)
         way = Exchange(gateway, decision, chat)
@@ -214,4 +212,4 @@ def add_operation(app: FastAPI, service: RouterService) -> None:
 
     @app.post("/admin/reload")
     async def reload(body: ReloadBody) -> JSONResponse:
-        return JSONResponse({"run": await service.reload(Path(body.run).expanduser(), body.force)})
+        return JSONResponse({"run": await service.runs.reload(Path(body.run).expanduser(), body.force)})

@@ -17,8 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
-from l2d.logs.capacity import NobodyFree
-from l2d.logs.refusals import LogUnavailable, OutcomeRefused
+from l2d.logs.refusals import LogUnavailable, NobodyFree, OutcomeRefused
 from l2d.server.decisions import Overloaded
 from l2d.server.gateway import LEFT, AllFailed
 from l2d.server.served import ReloadRefused
@@ -74,7 +73,7 @@ class Boundary:
         except asyncio.CancelledError:  # the server stops, and has waited long enough
             pass
         except Exception as error:  # the answer has been sent, or cannot be any more
-            self.service.count_error("internal")
+            self.service.metrics.count_error("internal")
             # The message may hold a prompt: only the kind of the error and where it happened.
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             logger.error("%s %s: %s\n%s", scope["method"], endpoint, type(error).__name__, where)
@@ -178,7 +177,7 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
     async def answer(_: Request, error: Exception) -> JSONResponse:
         status, message, kind = described(error)
         if kind is not None:
-            service.count_error(kind)
+            service.metrics.count_error(kind)
         known = error.retry_after if isinstance(error, AllFailed | NobodyFree) else None
         after = known or ("1" if status == 503 else None)
         return problem(status, message, None if after is None else {"retry-after": after})

@@ -14,7 +14,6 @@ import aiohttp
 
 from l2d.server.deployments import RESTING, Deployment, UpstreamFailed
 from l2d.server.streams import EventStream, json_object, usage_in
-from l2d.server.upstreams import Upstream
 
 CHAT, RESPONSES, EMBEDDINGS = PATHS = "chat/completions", "responses", "embeddings"  # after /v1/
 # The client is not to blame, or another server may know better: a busy server, no such model. 401, 403: a wrong key.
@@ -56,7 +55,7 @@ class Chat:
 class ChatAnswer:
     """content: whole, or a stream whose first bytes are there."""
 
-    upstream: Upstream
+    server: Deployment
     status: int
     content_type: str
     content: bytes | AsyncIterator[bytes]
@@ -67,7 +66,7 @@ class ChatAnswer:
 
 async def ask_servers(
     servers: Sequence[Deployment],
-    ask: Callable[[Upstream, float], Awaitable[ChatAnswer]],
+    ask: Callable[[Deployment, float], Awaitable[ChatAnswer]],
     may_ask: Callable[[], Awaitable[bool]],
 ) -> ChatAnswer:
     """The answer of an expert. Its servers are asked in a random order, then again, later and later, each within its time.
@@ -91,7 +90,11 @@ async def ask_servers(
         tries[server] += 1
         try:
             with server.asked():
-                return await ask(server.upstream, seconds)
+                found = await ask(server, seconds)
+                failures = server.failures
+            if not isinstance(found.content, bytes):
+                server.failures = failures  # only a whole stream ends a row of failures
+            return found
         except UpstreamFailed as error:
             failure = error
             if not error.blamed or tries[server] > server.upstream.retries:
@@ -100,15 +103,16 @@ async def ask_servers(
     raise failure
 
 
-async def open_answer(client: aiohttp.ClientSession, upstream: Upstream, chat: Chat, seconds: float) -> ChatAnswer:
+async def open_answer(client: aiohttp.ClientSession, server: Deployment, chat: Chat, seconds: float) -> ChatAnswer:
     """Whole, or the beginning of a stream, within so many seconds. Raises UpstreamFailed."""
     response: aiohttp.ClientResponse | None = None
+    upstream = server.upstream
     limit = aiohttp.ClientTimeout(sock_read=upstream.timeout)
     about: dict[str, Any] = {"headers": upstream.headers, "timeout": limit, "allow_redirects": False}
     try:
         async with asyncio.timeout(seconds):
             response = await client.post(upstream.url(chat.path), data=chat.to(upstream.model), **about)
-            return await first_bytes(upstream, response, chat.stream)
+            return await first_bytes(server, response, chat.stream)
     except BaseException as error:
         if response is not None:
             response.close()
@@ -119,7 +123,7 @@ async def open_answer(client: aiohttp.ClientSession, upstream: Upstream, chat: C
         raise
 
 
-async def first_bytes(upstream: Upstream, response: aiohttp.ClientResponse, stream: bool) -> ChatAnswer:
+async def first_bytes(server: Deployment, response: aiohttp.ClientResponse, stream: bool) -> ChatAnswer:
     status, kind = response.status, response.headers.get("content-type", "application/json")
     if status in (401, 403) or 300 <= status < 400:  # its answer may hold a part of the key
         raise UpstreamFailed(str(status))
@@ -131,7 +135,7 @@ async def first_bytes(upstream: Upstream, response: aiohttp.ClientResponse, stre
         first = await response.content.readany()
         if not first:
             raise UpstreamFailed("empty")
-        return ChatAnswer(upstream, status, kind, chained(first, response.content.iter_any()), *about)
+        return ChatAnswer(server, status, kind, chained(first, response.content.iter_any()), *about)
     found = bytearray()
     async for part in response.content.iter_any():
         found += part
@@ -141,7 +145,7 @@ async def first_bytes(upstream: Upstream, response: aiohttp.ClientResponse, stre
     if status == OK and whole is None:
         raise UpstreamFailed("not JSON")
     kind = kind if "json" in kind else "text/plain; charset=utf-8"  # no markup from elsewhere
-    answer = ChatAnswer(upstream, status, kind, bytes(found), *about, usage_in(whole or {}))
+    answer = ChatAnswer(server, status, kind, bytes(found), *about, usage_in(whole or {}))
     if status in PASSED_OVER or status >= 500:
         raise UpstreamFailed(str(status), rest_asked(response) if status in (429, 503) else None, status != 404, answer)
     if status == 400 and SAYS_TOO_LONG.search(found):

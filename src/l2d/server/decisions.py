@@ -1,8 +1,7 @@
-"""Decisions for many clients: concurrent requests share a forward pass, a policy draws the expert, drift is watched."""
+"""Decisions for many clients: concurrent requests share a forward pass, and drift is watched."""
 
 import asyncio
 import math
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -136,20 +135,6 @@ class Batcher:
             self._seconds = time.thread_time() - begun
 
 
-def draw_expert(
-    preferred: str, by: str, experts: Sequence[str], explore: float, rng: random.Random
-) -> tuple[str, str, float]:
-    """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
-    and the propensity."""
-    expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
-    return expert, drawn_by, propensity(expert, preferred, experts, explore)
-
-
-def propensity(expert: str, preferred: str, experts: Sequence[str], explore: float) -> float:
-    """π(k) = explore/p + (1 − explore)·1[k is preferred]"""
-    return explore / len(experts) + (1 - explore if expert == preferred else 0.0)
-
-
 class DriftMonitor:
     """The share of the last inputs that are far from the training rows. limit: beyond it the router is not followed, until the
     share is clearly below it: near the limit it would change with every query."""
@@ -163,11 +148,6 @@ class DriftMonitor:
         share = self.share
         if self.limit is not None and share is not None:
             self.beyond = share > (CLEARLY * self.limit if self.beyond else self.limit)
-
-    def forget(self) -> None:
-        """After a swap: another router has other training rows."""
-        self._far.clear()
-        self.beyond = False
 
     @property
     def share(self) -> float | None:

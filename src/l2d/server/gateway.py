@@ -16,12 +16,12 @@ import aiohttp
 from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
+from l2d.logs.operations import add_answer
 from l2d.server.calls import OK, TOO_LONG, Chat, ChatAnswer, ask_servers, checked, collected, open_answer
 from l2d.server.course import Course
 from l2d.server.deployments import RESTING, Deployment, UpstreamFailed
-from l2d.server.service import RouterService, written
+from l2d.server.service import RouterService
 from l2d.server.streams import EventStream, broken_event, words_of
-from l2d.server.upstreams import Upstream
 from l2d.utils.errors import L2DError
 
 LEFT = 499  # as nginx calls it: the client has gone
@@ -126,8 +126,8 @@ class Exchange:
             self.began = time.perf_counter()
         at_once = course is None or (self.chat.stream and course.certain)
 
-        async def call(upstream: Upstream, seconds: float) -> ChatAnswer:
-            found = await open_answer(self.gateway.client, upstream, self.chat, seconds)
+        async def call(server: Deployment, seconds: float) -> ChatAnswer:
+            found = await open_answer(self.gateway.client, server, self.chat, seconds)
             return found if at_once else await collected(found, self.chat.choices)
 
         try:
@@ -145,7 +145,7 @@ class Exchange:
             return await self.give(expert, found)
         text, tools = words_of(found.content, found.content_type.startswith("text/event-stream"))
         good = found.status == OK
-        self.hear(expert, text if good else None, found.upstream.price_of(found.usage))
+        self.hear(expert, text if good else None, found.server.upstream.price_of(found.usage))
         self.held[expert] = found
         return await self.give(expert, found) if tools or not good else None
 
@@ -159,7 +159,7 @@ class Exchange:
             course = self.course.heard(text, failed=text is None, price=price)
             call = course.last_call(seconds)
         except L2DError:
-            self.service.count_error("agree")
+            self.service.metrics.count_error("agree")
             course = self.course.heard(None, length=len(text or ""), price=price)
             call = course.last_call(seconds)
         self.course, self.asked[expert] = course, call.price
@@ -167,11 +167,11 @@ class Exchange:
 
     async def give(self, expert: str, found: ChatAnswer) -> ChatAnswer:
         """Before the client hears of it, the log knows whose answer it is: an outcome belongs to it."""
-        self.expert, self.model, course = expert, found.upstream.model, self.course
+        self.expert, self.model, course = expert, found.server.upstream.model, self.course
         try:
             if expert != self.decision.expert:
                 price = None if course is not None else self.decision.prices[expert]
-                await written(self.service.log.add_answer(self.decision.id, expert, price, None))
+                await self.service.log.done(add_answer, self.decision.id, expert, price, None)
         except BaseException:
             found.close()
             raise
@@ -190,9 +190,11 @@ class Exchange:
         try:
             async for part in checked(content, read, self.began):
                 yield part
+            found.server.failures = 0
         except UpstreamFailed as failure:
+            found.server.fail(failure)
             self.cut = str(failure)
-            self.service.count_error("cut stream")
+            self.service.metrics.count_error("cut stream")
             yield broken_event(f"{self.expert}: the answer was cut ({failure})")
         finally:
             found.close()  # also if the client has gone
@@ -201,7 +203,7 @@ class Exchange:
 
     def finish(self, found: ChatAnswer, usage: Mapping[str, Any] | None) -> None:
         """Record an answer; of a plan, the stream that was its last call."""
-        price = found.upstream.price_of(usage) if found.status == OK else NOTHING
+        price = found.server.upstream.price_of(usage) if found.status == OK else NOTHING
         seconds = time.perf_counter() - self.began
         if self.course is None:
             self.service.note_answer(self.decision, self.expert, price, seconds)

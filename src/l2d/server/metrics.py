@@ -40,6 +40,13 @@ class ServerMetrics:
         self.resting = own_gauge("l2d_resting", "servers of an expert that rest because they failed", ["expert"])
         self.run = own_gauge("l2d_run", "1 for the run that decides", ["run"])
 
+    def count_error(self, kind: str) -> None:
+        self.errors.labels(kind).inc()
+
+    def count_spend(self, expert: str, price: float | None) -> None:
+        if price is not None:
+            self.spend.labels(expert).inc(price)
+
     def show(self) -> bytes:
         """The metrics of all processes, if several serve."""
         if SHARED not in os.environ:

@@ -24,11 +24,6 @@ class Scarcity:
         self.prices: Mapping[str, float] = {}
         self._costs: deque[np.ndarray] = deque(maxlen=REMEMBERED)
 
-    def forget(self) -> None:
-        """After a swap: other routers expect other costs."""
-        self.prices = {}
-        self._costs.clear()
-
     def preferred(self, router: Router, choice: Choice, free: Sequence[str]) -> str:
         """Whom to ask among those who are free: the least expected cost, with the shadow price."""
         if self.limits and choice.expected_costs is not None:

@@ -14,7 +14,7 @@ from l2d.logs.trials import Compared, read_sums
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.server.decisions import Batcher, draw_expert, propensity
+from l2d.server.decisions import Batcher
 from l2d.server.served import ServedRun, ServeSettings, check_settings
 from l2d.utils.errors import ParameterError
 from l2d.utils.text import six_digits
@@ -48,12 +48,12 @@ class Trial:
         """True for the run's router, but not at prices that a client asks for."""
         return not self.over and router is self.run.router
 
-    async def choices(self, queries: Sequence[Any]) -> Sequence[Choice | None]:
-        """The candidate's. None if it fails: the run decides, and the decision is no part of the comparison."""
+    async def choices(self, queries: Sequence[Any]) -> Sequence[Choice] | None:
+        """The candidate's. None if it fails: the run decides, and the decisions are no part of the comparison."""
         try:
             return (await self.batcher.ask(self.candidate.router, queries)).choices
         except Exception:
-            return [None] * len(queries)
+            return None
 
     def draw(
         self, pair: tuple[Choice, Choice], own: str, by: str, free: Sequence[str], rng: Random
@@ -105,6 +105,18 @@ class Trial:
         interval = "{mean:+.3g} ({low:+.3g} to {high:+.3g}) after {n:,} outcomes".format(**vars(self.found))
         verdict = {CANDIDATE: "it is better", CURRENT: "the run is better", None: "not clear yet"}[self.better]
         return f"candidate: {self.candidate.name} {decides}; its mean cost differs by {interval}: {verdict}"
+
+
+def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float, rng: Random) -> tuple[str, str, float]:
+    """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
+    and the propensity."""
+    expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
+    return expert, drawn_by, propensity(expert, preferred, experts, explore)
+
+
+def propensity(expert: str, preferred: str, experts: Sequence[str], explore: float) -> float:
+    """π(k) = explore/p + (1 − explore)·1[k is preferred]"""
+    return explore / len(experts) + (1 - explore if expert == preferred else 0.0)
 
 
 def make_trial(

@@ -1,0 +1,152 @@
+"""The operations of a server on its log. Each is a part of one transaction."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+from l2d.logs.databases import Database
+from l2d.logs.decision import Call, Decision, ReportedOutcome, id_at
+from l2d.logs.refusals import OutcomeRefused
+
+COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
+INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
+RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
+LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
+TRIAL_BEGAN = """SELECT min(d.time) FROM trials AS t JOIN decisions AS d ON d.id = t.decision_id
+WHERE d.run = ? AND t.candidate = ? AND t.bound = ?"""
+SWAPS_BEFORE = "SELECT coalesce(max(number), 0) FROM swaps WHERE time < ?"
+ANSWER = """UPDATE decisions
+SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency) WHERE id = ?"""
+HOLDER = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
+STATE = """
+SELECT d.run, coalesce(d.served, d.expert), s.state FROM decisions AS d LEFT JOIN steps AS s ON s.decision_id = d.id WHERE d.id = ?
+"""
+NEXT = "UPDATE steps SET state = ? WHERE decision_id = ? AND state = ?"
+END = "DELETE FROM steps WHERE decision_id = ? AND state = ?"
+CALL = "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)"
+GRADE = "UPDATE calls SET correct = ?, loss = ? WHERE decision_id = ? AND expert = ?"
+GRADED = """SELECT c.correct, c.loss, coalesce(d.served, d.expert) FROM calls AS c JOIN decisions AS d ON d.id = c.decision_id
+WHERE c.decision_id = ? AND c.expert = ?"""
+SUMS = """UPDATE decisions SET served = coalesce(?, served), price = (SELECT sum(price) FROM calls WHERE decision_id = ?),
+latency = (SELECT sum(latency) FROM calls WHERE decision_id = ?) WHERE id = ?"""
+SINCE = "SELECT (SELECT max(number) FROM decisions) - number + 1 FROM decisions WHERE id >= ? ORDER BY id LIMIT 1"
+KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
+KEPT = 86_400.0  # seconds that a plan may wait for an answer
+
+
+def add_run(database: Database, name: str, about: str) -> None:
+    """about: the inputs of its routers and how they count prices, as JSON. Training from the log needs it."""
+    database.execute(RUN, (name, about))
+
+
+def add_swap(database: Database, run: str) -> int:
+    """Return the number of the swap. Other servers with this log follow it."""
+    database.execute("INSERT INTO swaps (run, time) VALUES (?, ?)", (run, time.time()))
+    return last_swap(database)[0]
+
+
+def last_swap(database: Database) -> tuple[int, str | None]:
+    """Return its number and its run; 0 and None if there was none."""
+    number, run = database.execute(LAST_SWAP).fetchone() or (0, None)
+    return number, run
+
+
+def swaps_before(database: Database, run: str, candidate: str, bound: float) -> int | None:
+    """Return the number of the last swap before the first decision of a trial, 0 if there was none; None without a decision."""
+    [began] = database.execute(TRIAL_BEGAN, (run, candidate, bound)).fetchone()
+    return None if began is None else int(database.execute(SWAPS_BEFORE, (began,)).fetchone()[0])
+
+
+def write_nothing(database: Database) -> None:
+    """Fails if nothing can be written."""
+    database.check_room()  # then a row for a moment: a full disk lets an empty transaction pass
+    add_run(database, "", "")
+    database.execute("DELETE FROM runs WHERE name = ?", ("",))
+
+
+def add_decisions(database: Database, decisions: Sequence[Decision]) -> None:
+    now = time.time()
+    database.execute_many(INSERT, [one.row(now) for one in decisions])
+    if compared := [(one.id, *one.compared) for one in decisions if one.compared is not None]:
+        database.execute_many("INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?)", compared)
+    if waiting := [(one.id, one.state) for one in decisions if one.state is not None]:
+        database.execute_many("INSERT INTO steps VALUES (?, ?)", waiting)
+        database.execute("DELETE FROM steps WHERE decision_id < ?", (id_at(now - KEPT),))
+
+
+def expert_of(database: Database, session: str) -> str | None:
+    """Return who held a conversation last."""
+    found = database.execute(HOLDER, (session,)).fetchone()
+    return None if found is None else str(found[0])
+
+
+def decided_since(database: Database, seconds: Sequence[float]) -> list[int]:
+    """Return the number of decisions in each of these spans until now."""
+    found = [database.execute(SINCE, (id_at(time.time() - one),)).fetchone() for one in seconds]
+    return [0 if one is None else int(one[0]) for one in found]
+
+
+def add_answer(database: Database, id: str, served: str | None, price: float | None, latency: float | None) -> None:
+    """Record who answered in place of the chosen expert, the price by usage, and the seconds."""
+    database.execute(ANSWER, (served, price, latency, id))
+
+
+def state_of(database: Database, id: str) -> tuple[str, str, str | None] | None:
+    """Return the run that decided, whose answer is given, and the state of a plan that waits; None for an unknown decision."""
+    found: tuple[str, str, str | None] | None = database.execute(STATE, (id,)).fetchone()
+    return found
+
+
+def add_call(
+    database: Database,
+    id: str,
+    call: Call,
+    served: str | None = None,
+    before: str | None = None,
+    after: str | None = None,
+) -> bool:
+    """Record a call of a plan, and the sums of all. served: whose answer is given, if that is decided and not the first one's.
+    before, after: the states of a plan that waits, after is None at its end. False if it is no longer in the state before."""
+    if before is not None:
+        change = (END, (id, before)) if after is None else (NEXT, (after, id, before))
+        if database.execute(*change).rowcount != 1:
+            return False
+    database.execute(CALL, (id, *astuple(call)))
+    database.execute(SUMS, (served, id, id, id))
+    return True
+
+
+def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> list[ReportedOutcome]:
+    """Return the new ones; those that are known already stay as they are. It reads first, then writes, so that a refusal leaves
+    nothing behind."""
+    new: dict[tuple[str, str | None], ReportedOutcome] = {}
+    for outcome in outcomes:
+        id, (expert, known) = outcome.decision_id, known_outcome(database, outcome)
+        before = known or (new[id, expert].values() if (id, expert) in new else None)
+        if before is None:
+            if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
+                raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+            if database.execute("SELECT 1 FROM steps WHERE decision_id = ?", (id,)).fetchone() is not None:
+                raise OutcomeRefused(409, f"decision_id={id}: its plan waits for an answer; nothing was recorded")
+            new[id, expert] = outcome
+        elif tuple(before) != outcome.values():
+            raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
+    now = time.time()
+    first = [(id, *one.values(), now) for (id, expert), one in new.items() if expert is None]
+    database.execute_many("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", first)
+    database.execute_many(GRADE, [(one.correct, one.loss, *key) for key, one in new.items() if key[1] is not None])
+    return [*new.values()]
+
+
+def known_outcome(database: Database, outcome: ReportedOutcome) -> tuple[str | None, Any]:
+    """The expert, None for the one whose answer was given; and its outcome, None if there is none yet."""
+    id, expert = outcome.decision_id, outcome.expert
+    if expert is not None:
+        found = database.execute(GRADED, (id, expert)).fetchone()
+        if found is None:
+            problem = f"decision_id={id[:64]}, expert={expert[:64]}: no such call; nothing was recorded"
+            raise OutcomeRefused(404, problem)
+        if found[2] != expert:
+            return expert, None if found[:2] == (None, None) else (*found[:2], None, None)
+    return None, database.execute(KNOWN, (id,)).fetchone()
