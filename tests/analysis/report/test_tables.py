@@ -59,33 +59,23 @@ def test_markdown_of_findings(runs: Path) -> None:
 
 
 def test_latex(runs: Path) -> None:
-    """The head is as wide as the most experts of a dataset."""
+    """Names are escaped; columns without a text are left out."""
     entries = summarise(read_cells(runs))
-    two = {**entry(entries, "mild"), "dataset": "other", "ratios": [0.25, 0.75]}
-    tex = latex_tables([*entries, two], TITLES)
-    lines = [line.strip() for line in tex.splitlines()]
-    row = r"mild & (I) & SVHN & \textbf{0.0300 $\pm$ 0.0141}$^\dagger$ & 0.0254 $\pm$ 0.0016 & 50.00 & 30.00 & 20.00 \\"
-    assert row in lines
-    assert any(line.endswith(r"& 25.00 & 75.00 & -- \\") for line in lines)
-    assert r"\begin{tabular}{lllllrrr}" in lines
-    assert r"\cmidrule{6-8}" in lines
-    assert r"& & & & & 1 & 2 & 3 \\" in lines
-    for line in lines:
-        if line.endswith(r"\\") and "multicolumn" not in line:
-            assert line.count("&") - line.count(r"\&") == 7, line
-
-
-def test_latex_escapes_names(runs: Path) -> None:
-    assert "a_b%{c}\\&#$^~".translate(tables.TEX) == r"a\_b\%\{c\}\textbackslash{}\&\#\$\^{}\~{}"
-    odd = {"label": "m_1", "setup": "s_1", "dataset": "d_1", "experts": "e_1"}
-    tex = latex_tables([entry(summarise(read_cells(runs)), "mild") | odd], {})
-    assert r"\caption{e\_1, error.}" in tex
-    assert r"m\_1 & (s\_1) & d\_1 &" in tex
+    odd = {"label": "m_1", "setup": "s_1", "dataset": "d_1"}
+    lines = [line.strip() for line in latex_tables([*entries, entry(entries, "mild") | odd], TITLES).splitlines()]
+    assert (
+        r"mild & I & SVHN & 2 (few) & \textbf{0.0300 $\pm$ 0.0141} & 0.0254 $\pm$ 0.0016 & 50.0 / 30.0 / 20.0 \\"
+        in lines
+    )
+    assert any(line.startswith(r"m\_1 & s\_1 & d\_1 &") for line in lines)
+    assert {r"\begin{tabular}{lllllll}", r"\caption{Simulated experts, error.}"} < {*lines}
+    assert "\\&#$^~".translate(tables.TEX) == r"\textbackslash{}\&\#\$\^{}\~{}"
+    assert not any("oracle" in line for line in lines)
 
 
 @pytest.mark.slow
 def test_the_best_router_of_each_block_is_bold(runs: Path) -> None:
-    """Also where another dataset has lower losses; never a baseline. Setup and dataset are named once, few seeds explained once."""
+    """Also where another dataset has lower losses; never a baseline."""
     for method, loss in (("mild", 0.8), ("tdef", 0.7)):
         write_run(runs, f"cifar10/I/synthetic/error/{method}/aaaa", 0, loss)
     write_run(runs, "svhn/II/synthetic/error/mild/aaaa", 0, 0.4)  # as good as the best single expert
@@ -94,34 +84,21 @@ def test_the_best_router_of_each_block_is_bold(runs: Path) -> None:
     assert bold == ["tdef", "mild", "mild"]
     tex = latex_tables(entries, {})
     assert re.findall(r"(\w+) & .*\\textbf", tex) == ["tdef", "mild", "mild"]
-    assert re.findall(r"\((\w+)\) & (\w+)", tex) == [("I", "cifar10"), ("I", "svhn"), ("II", "svhn")]
-    assert tex.count("fewer seeds") == 1
 
 
 def test_fewer_seeds_than_were_asked_for_are_few(runs: Path) -> None:
     cells = [replace(cell, wanted=tuple(range(4))) for cell in read_cells(runs)]
     assert entry(summarise(cells), "tdef")["few"]
     missing = FinishedCell(("svhn", "I", "synthetic", "error", "ce", "cccc"), runs, wanted=(0,))
-    lines = latex_tables(summarise([*cells, missing]), {}).splitlines()
-    [line] = [line for line in lines if line.startswith("    ce")]
-    assert line.endswith(r"missing$^\dagger$ &  & -- & -- & -- \\")
-    assert r"{llllr}" in latex_tables(summarise([missing]), {})  # a table in which nothing is finished
+    tex = latex_tables(summarise([*cells, missing]), {})
+    assert re.search(r"ce & .* & 0/1 \(few\) & missing ", tex)
 
 
 def test_latex_has_the_guarded_loss_where_markdown_has_it(tmp_path: Path) -> None:
-    """In a table of which one block has a guard that acts, the other block has no text there."""
     write_guarded(tmp_path)
-    write_run(tmp_path, "svhn/II/synthetic/error/mild/aaaa", 0, 0.5)
     write_run(tmp_path, "svhn/I/synthetic/error_plus_cost/mild/aaaa", 0, 0.5)
     acting, other = latex_tables(summarise(read_cells(tmp_path)), {}).split(r"\end{table}")[:2]
-    assert r"\begin{tabular}{llllllrrr}" in acting
-    assert r"Deferral loss & Paper & Guarded & \multicolumn{3}" in acting
-    assert r"\cmidrule{7-9}" in acting
-    assert "    & & & & & & 1 & 2 & 3 " in acting
-    for method, loss in (("mild", "0.3000"), ("plugin", "0.2000")):
-        assert re.search(rf"{method} & .* & {loss} \$\\pm\$ 0\.0000 & 50\.00 & 30\.00 & 20\.00 ", acting)
-    assert re.search(r"mild & \(II\) & svhn & .* &  & 50\.00 & 30\.00 & 20\.00 ", acting)
-    assert "Guarded" not in other
+    assert ("guarded" in acting, "guarded" in other) == (True, False)
 
 
 def test_rows_with_other_references_name_them(runs: Path) -> None:

@@ -74,12 +74,22 @@ def line(points: Iterable[Point]) -> tuple[Floats, Floats]:
 def area(points: Iterable[Point], ends: Ends) -> float | None:
     """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model, interpolated linearly between the points
     and both ends: mixing two neighbours at random gives the line between them. None if all prices are equal."""
+    return mean_accuracy(*line([*points, *ends]), ends)
+
+
+def aiq(points: Iterable[Point], ends: Ends) -> float | None:
+    """RouterBench's average improvement in quality (Hu et al. 2024): the same on the non-decreasing convex hull."""
+    prices, errors = np.array(lower_hull((round(price, DIGITS), error) for price, error in [*points, *ends])).T
+    return mean_accuracy(prices, errors, ends)
+
+
+def mean_accuracy(prices: Floats, errors: Floats, ends: Ends) -> float | None:
+    """Over prices between the ends, on straight lines through points with ascending prices."""
     low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
     if not high > low:
         return None
-    prices, errors = line([*points, *ends])
-    inside = (prices >= low) & (prices <= high)
-    return 1 - float(np.trapezoid(errors[inside], prices[inside])) / (high - low)
+    grid = np.array([low, *prices[(prices > low) & (prices < high)], high])
+    return 1 - float(np.trapezoid(np.interp(grid, prices, errors), grid)) / (high - low)
 
 
 def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
@@ -92,18 +102,6 @@ def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
             share = (errors[i - 1] - (1 - accuracy)) / (errors[i - 1] - error)
             return float(prices[i - 1] + min(share, 1.0) * (price - prices[i - 1]))
     return None
-
-
-def aiq(points: Iterable[Point], ends: Ends) -> float | None:
-    """RouterBench's average improvement in quality (Hu et al. 2024): the mean accuracy over prices from the cheapest to the dearest
-    model, on the non-decreasing convex hull of the points and both ends. None if all prices are equal."""
-    low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
-    if not high > low:
-        return None
-    prices, errors = np.array(lower_hull((round(price, DIGITS), error) for price, error in [*points, *ends])).T
-    inside = (prices > low) & (prices < high)
-    grid = np.array([low, *prices[inside], high])
-    return 1 - float(np.trapezoid(np.interp(grid, prices, errors), grid)) / (high - low)
 
 
 def gain_at_budget(points: Iterable[Point], models: Sequence[Point], budget: float) -> float | None:

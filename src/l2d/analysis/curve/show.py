@@ -22,6 +22,9 @@ STYLES: dict[str, dict[str, Any]] = {
 COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
 
 
+FIGURES = ("AUC", "AIQ", "gain at the budget", "of the oracle's gap", "price saved at equal accuracy")
+
+
 def curve_label(kind: str) -> str:
     """The label of a kind of mark, or of a repriced method."""
     return LABELS.get(kind, f"{kind}, one run for all prices")
@@ -31,14 +34,19 @@ def curve_text(curve: Curve) -> str:
     found, prices = curve.summary, curve.prices
     rows = [[f"router, {prices.setting(mark.at)}", *_cells(mark, prices)] for mark in curve.of("router")]
     rows += [[f"always {mark.name}", *_cells(mark, prices)] for mark in curve.of("single")]
-    title = " ".join(found[key] for key in NAMED)
+    title, figures = " ".join(found[key] for key in NAMED), list[list[str]]()
+    for kind, cells in figure_rows(found).items():
+        price = found["price_to_reach"][kind]
+        figures.append([curve_label(kind), "never" if price is None else prices.show_amount(price), *cells])
     listed = ", ".join(prices.short(model["price"]) for model in found["models"])  # groups may differ in nothing else
     loss = ["loss a query"] if prices.sign else []
     lines = [
         f"{title} (prices {listed}): {counted(len(found['scales']), 'scale')}, {counted(found['rows'], 'row')}",
         aligned(["held-out rows", "price", "error", *loss, "std", "seeds"], rows),
         *prices.latency_notes,
-        *figures(curve),
+        "",
+        aligned(["curve", f"price at {REACHED:.0%} of {found['strong']}", *FIGURES], figures),
+        f"budget: {prices.short(found['budget'])}, the price of {found['strong']}",
     ]
     for name, run in found["repriced"].items():
         where = "its points are in curve.csv" if run in found["runs"].values() else run
@@ -53,51 +61,25 @@ def _cells(mark: Mark, prices: Prices) -> list[str]:
     return [prices.show_amount(mark.price), f"{mark.error:.4f}", *loss, spread, str(mark.seeds)]
 
 
-def figures(curve: Curve) -> list[str]:
-    """Areas and prices, and the figures of public benchmarks. Random mixtures gain nothing, so they are compared by areas alone."""
-    found, strong, prices = curve.summary, curve.summary["strong"], curve.prices
-    spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
-    reached = {
-        kind: "never" if price is None else prices.show_amount(price)
-        for kind, price in found["price_to_reach"].items()
-        if kind != "cascade" or curve.of(kind)
+def figure_rows(found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """FIGURES of each curve, as text."""
+    shown = {"auc": ".4f", "aiq": ".4f", "gain_at_budget": "+z.4f", "gap_closed": ".0%", "price_saved": ".0%"}
+    return {
+        kind: ["" if (x := found[name].get(kind)) is None else f"{x:{form}}" for name, form in shown.items()]
+        for kind in found.get("gain_at_budget", {})  # which older files lack
     }
-    lines = [
-        f"AUC, mean accuracy from the cheapest to the dearest model's price: {_areas(found['auc'])}{spread}",
-        f"price at which {REACHED:.0%} of {strong}'s accuracy is reached: {_by_curve(reached)}",
-        f"AIQ, mean accuracy on the hull of the points: {_areas(found['aiq'])}",
-    ]
-    gains = {kind: gain for kind, gain in found["gain_at_budget"].items() if kind != "mixture"}
-    if not gains:
-        return [*lines, "no curve of a router: gains and savings need one"]
-    shares = {kind: "" if x is None else f" ({x:.0%} of the oracle's)" for kind, x in found["gap_closed"].items()}
-    told = {kind: f"{round(x, 4) + 0.0:+.4f}{shares[kind]}" for kind, x in gains.items() if x is not None}
-    gained = _by_curve(told) or "none, all points are dearer"
-    lines.append(f"accuracy gained on {strong} at its price, {prices.short(found['budget'])}: {gained}")
-    saved = {kind: found["price_saved"][kind] for kind in gains}
-    saved = {kind: "never as accurate" if share is None else f"{share:.0%}" for kind, share in saved.items()}
-    return [*lines, f"price saved at {strong}'s accuracy: {_by_curve(saved)}"]
-
-
-def _areas(values: Mapping[str, float | None]) -> str:
-    return _by_curve({kind: f"{x:.4f}" for kind, x in values.items() if x is not None}) or "none, all prices are equal"
-
-
-def _by_curve(texts: Mapping[str, str]) -> str:
-    return "; ".join(f"{curve_label(kind)} {text}" for kind, text in texts.items())  # labels have commas
 
 
 def gains_table(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """The same figures of several curves as Markdown, a row per curve and method."""
-    head = [*NAMED, "curve", "AIQ", "gain at the budget", "of the oracle's gap", "price saved at equal accuracy"]
-    shown = {"aiq": ".4f", "gain_at_budget": "+.4f", "gap_closed": ".0%", "price_saved": ".0%"}
-    rows = []
-    for found in summaries:
-        for kind in found.get("gain_at_budget", {}):  # which older files lack
-            numbers = ["" if (x := found[name][kind]) is None else f"{x:{form}}" for name, form in shown.items()]
-            rows.append([*(found[key] for key in NAMED), curve_label(kind), *numbers])
+    """The figures of several curves as Markdown, a row per curve and method."""
+    rows = [
+        [*(found[key] for key in NAMED), curve_label(kind), *cells]
+        for found in summaries
+        for kind, cells in figure_rows(found).items()
+    ]
+    table = markdown([*NAMED, "curve", *FIGURES], rows)
     about = "The budget is the price of the most accurate model. The gain is in accuracy, over the best model within the budget."
-    return f"### Error against price\n\n{about}\n\n{markdown(head, rows)}\n"
+    return f"### Error against price\n\n{about}\n\n{table}\n"
 
 
 def curve_figure(curve: Curve) -> "Figure":

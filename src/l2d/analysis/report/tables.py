@@ -1,7 +1,8 @@
-"""The files of a report: tables as Markdown and LaTeX (in the paper's layout), and one self-contained page (page.html)."""
+"""The files of a report: tables as Markdown and LaTeX, and one self-contained page (page.html)."""
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -23,7 +24,10 @@ NOISE = (
     "A method beats another (significantly) if the 95 % interval of their paired difference over common seeds does not contain 0."
     " Otherwise the two are level. Intervals are not corrected for multiple comparisons, nor for choosing the best on these seeds."
 )
-TEX = str.maketrans({"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"} | {sign: f"\\{sign}" for sign in "_%&#{}$"})
+LATEX = ("method", "setup", "dataset", "seeds", "deferral loss", "paper", "guarded", "to each expert, %")
+TEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "±": r"$\pm$"} | {sign: f"\\{sign}" for sign in "_%&#{}$"}
+)
 
 
 def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
@@ -44,16 +48,18 @@ def without_empty(rows: Sequence[Mapping[str, str]]) -> tuple[list[str], list[li
 
 
 def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
-    """One table per kind of experts and cost, without columns that would be empty."""
-    parts = []
+    tables = (f"### {title}\n\n{markdown(*without_empty(rows))}\n" for title, rows in tables_of(entries, titles))
+    return "\n".join(tables)
+
+
+def tables_of(entries: Sequence[Row], titles: Titles) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """One table per kind of experts and cost: its title and its rows, in Markdown."""
     for (experts, cost), members in grouped(entries, "experts", "cost"):
         blocks = [block for _, block in grouped(members, "dataset", "setup")]
         references = {row["reference"] for row in members if row.get("against_reference")}
         reference = references.pop() if len(references) == 1 else ANY
         rows = [_markdown_cells(row, best_mean(block), reference, titles) for block in blocks for row in block]
-        title = f"### {titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}"
-        parts.append(f"{title}\n\n{markdown(*without_empty(rows))}\n")
-    return "\n".join(parts)
+        yield f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", rows
 
 
 def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> dict[str, str]:
@@ -84,52 +90,20 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> di
 
 
 def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
-    """The paper's layout, with its own loss beside ours, and the guarded loss if a guard changed something."""
+    """The paper's columns of the same tables, without the baselines."""
     parts = ["% needs \\usepackage{booktabs}"]
-    routers = [row for row in entries if row["kind"] == "router"]
-    for (experts, cost), members in grouped(routers, "experts", "cost"):
-        p = max((len(row["ratios"]) for row in members if "ratios" in row), default=1)
-        blocks = [block for _, block in grouped(members, "setup", "dataset")]
-        cells = [_latex_cells(row, best_mean(block), row is block[0], p, titles) for block in blocks for row in block]
-        head, rows = without_empty(cells)
-        wide, caption = len(head) - p, f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}"
-        lines = [
-            r"\begin{table}[t]",
-            rf"  \caption{{{caption.translate(TEX)}.}}",
-            r"  \centering",
-            rf"  \begin{{tabular}}{{{'l' * wide}{'r' * p}}}",
-            r"    \toprule",
-            rf"    {' & '.join(head[:wide])} & \multicolumn{{{p}}}{{c}}{{Ratio of expert deferral (\%)}} \\",
-            rf"    \cmidrule{{{wide + 1}-{wide + p}}}",
-            rf"    {'& ' * wide}{' & '.join(head[wide:])} \\",
-        ]
-        for row in rows:
-            lines += [r"    \midrule"] if row[1] else []
-            lines.append(f"    {' & '.join(row)} \\\\")
-        lines += [r"    \bottomrule", r"  \end{tabular}"]
-        if any(row["few"] for row in members):
-            lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or fewer than three")
-        parts.append("\n".join([*lines, r"\end{table}"]))
+    for title, rows in tables_of([row for row in entries if row["kind"] == "router"], titles):
+        names, cells = without_empty([{name: row[name] for name in LATEX} for row in rows])
+        head, *lines = [f"    {' & '.join(map(_latex, line))} \\\\" for line in (names, *cells)]
+        begin = [r"\begin{table}[t]", rf"  \caption{{{_latex(title)}.}}", r"  \centering"]
+        begin += [rf"  \begin{{tabular}}{{{'l' * len(names)}}}", r"    \toprule", head, r"    \midrule"]
+        parts.append("\n".join([*begin, *lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]))
     return "\n\n".join(parts) + "\n"
 
 
-def _latex_cells(row: Row, best: float, first: bool, p: int, titles: Titles) -> dict[str, str]:
-    """first: True for the first row of its setup and dataset, which are named once."""
-
-    def loss(of: Row | None) -> str:
-        return with_std(of["mean"], of.get("std"), r"$\pm$") if of else ""
-
-    ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios", [])]
-    ours = rf"\textbf{{{loss(row)}}}" if row["mean"] == best else loss(row)
-    return {
-        "Method": row["label"].translate(TEX),
-        "Setup": f"({row['setup'].translate(TEX)})" if first else "",
-        "Dataset": titled(titles, "dataset", row["dataset"]).translate(TEX) if first else "",
-        "Deferral loss": ours + (r"$^\dagger$" if row["few"] else ""),
-        "Paper": loss(row["paper"]),
-        "Guarded": loss(row.get("guarded")),
-        **{str(k + 1): ratios[k] if k < len(ratios) else "--" for k in range(p)},
-    }
+def _latex(cell: str) -> str:
+    """A cell of Markdown."""
+    return re.sub(r"\*\*(.+)\*\*", r"\\textbf{\1}", cell.translate(TEX))
 
 
 def html_page(
@@ -157,10 +131,10 @@ def best_mean(block: Sequence[Row]) -> float:
     return min((row["mean"] for row in block if row["kind"] == "router" and row["mean"] is not None), default=math.nan)
 
 
-def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
+def with_std(mean: float | None, std: float | None) -> str:
     if mean is None:
         return "missing"
-    return f"{mean:.4f} {sign} {std:.4f}" if std is not None else f"{mean:.4f}"
+    return f"{mean:.4f} ± {std:.4f}" if std is not None else f"{mean:.4f}"
 
 
 def interval_text(interval: Sequence[float] | None) -> str:
