@@ -29,8 +29,7 @@ from l2d.networks.estimators.estimator import FitRows
 from l2d.training.cross_validation import FOLDS, fold_rows
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import Z
-from provenance import ROOT, about
-from records import MADE, Results, Row, markdown, mean_of, parser_of
+from records import MADE, ROOT, Results, Row, about, markdown, mean_of, origin, parser_of
 from rows import write_texts
 from startup import Case, run
 
@@ -92,7 +91,7 @@ def without_split(file: Path, runs_dir: Path) -> Path:
 
 
 def keys(what: str, case: str, method: str, seed: int = 0) -> Row:
-    return dict.fromkeys(RESULTS.fields, "") | {"what": what, "case": case, "method": method, "seed": str(seed)}
+    return {"what": what, "case": case, "method": method, "seed": str(seed)}
 
 
 def figures(found: Judged, auto: Judged) -> Row:
@@ -185,7 +184,7 @@ def sets_table(rows: Sequence[Row]) -> str:
         shown = [interval(by["auto"]), f"`{best['method']}` {interval(best)}", difference(best)]
         more = [f"{float(by[name]['gain']):+.4f}; {difference(by[name])}" for name in (HASHED, PLAIN)]
         lines.append([case, f"{int(auto['n']):,}", f"{float(auto['single']):.4f}", *shown, *more])
-    return f"{markdown(HEAD, lines)}\n\n(`python bench/auto.py sets`; {made(used)})"
+    return f"{markdown(HEAD, lines)}\n\n(`python bench/auto.py sets`; {origin(used, 'machine versions', ', ')})"
 
 
 def interval(row: Row) -> str:
@@ -205,7 +204,8 @@ def fair_line(rows: Sequence[Row]) -> str:
     text = f"**With a true gain of 0** ({len(rows)} simulated tables of {rows[0]['n']} rows, six features, three experts): "
     text += f"the mean gain of `auto` is {mean_of(rows, 'own'):+.4f} by itself and {mean:+.4f} ± {error:.4f} (standard error) "
     text += f"with the guard; {inside} of {len(rows)} intervals (95 %) cover 0; {sum(not gain for gain in gains)} gains are "
-    return f"{text}exactly 0, all rows with the best single expert. (`{rows[0]['command']}`; {made(rows)})"
+    made = f"`{rows[0]['command']}`; {origin(rows, 'machine versions', ', ')}"
+    return f"{text}exactly 0, all rows with the best single expert. ({made})"
 
 
 def speed_table(rows: Sequence[Row]) -> str:
@@ -215,11 +215,8 @@ def speed_table(rows: Sequence[Row]) -> str:
         figures = [f"{one['seconds']} s; {one['cpu']} s" for one in (ours, plain)]
         ratio = f"{float(ours['cpu']) / float(plain['cpu']):.2f}"
         lines.append([case, f"{n:,}", f"{aim:g} s", *figures, ratio, f"{ours['load']}, {plain['load']}"])
-    return f"{markdown(SPEED_HEAD, lines)}\n\n(Threads: `{'`, `'.join(sorted({row['command'] for row in used}))}`; {made(used)})"
-
-
-def made(rows: Sequence[Row]) -> str:
-    return "; ".join(sorted({f"{row['machine']}, {row['versions']}, commit {row['commit']}" for row in rows}))
+    commands = "`, `".join(sorted({row["command"] for row in used}))
+    return f"{markdown(SPEED_HEAD, lines)}\n\n(Threads: `{commands}`; {origin(used, 'machine versions', ', ')})"
 
 
 def main() -> None:

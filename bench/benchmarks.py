@@ -28,8 +28,7 @@ from l2d.data.cells import missing
 from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
-from provenance import about
-from records import Results, Row, grouped, markdown, mean_of, parser_of, trained
+from records import Results, Row, about, grouped, markdown, mean_of, origin, parser_of, trained
 
 RESULTS = Results(
     "benchmarks",
@@ -263,9 +262,8 @@ def percent(rows: Sequence[Row], column: str) -> str:
 
 
 def made_by_runs(rows: Sequence[Row]) -> str:
-    told = "; ".join(sorted({f"{row['machine']}, {row['versions']}, commit {row['commit']}" for row in rows}))
     seeds = len({row["seed"] for row in rows})
-    return f"({int(rows[0]['n']):,} held-out rows; {seeds} seed{'s' * (seeds > 1)}; {told})"
+    return f"({int(rows[0]['n']):,} held-out rows; {seeds} seed{'s' * (seeds > 1)}; {origin(rows, 'machine versions', ', ')})"
 
 
 def main() -> None:

@@ -20,8 +20,7 @@ from torch import Tensor
 from l2d.router.router import Router
 from l2d.router.trained import decide_inputs, inputs_of
 from l2d.utils.errors import ParameterError
-from provenance import ROOT, about
-from records import MADE, Results, Row, markdown, trained
+from records import MADE, ROOT, Results, Row, about, markdown, origin, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 import make_log
@@ -29,16 +28,8 @@ import make_log
 METHODS, BUDGETS, CONFIDENCES = ("linear", "knn", "mix"), (0.001, 0.0015, 0.002, 0.0025), (None, 0.95)
 LOGS, FRESH = 12, 5_000
 ESTIMATES = ("folds, and what the final router spends more", "folds alone")
-HEAD = [
-    "method",
-    "confidence",
-    "spend told as",
-    "told/true",
-    "true spend below its interval",
-    "above",
-    "budget exceeded",
-    "points",
-]
+HEAD = ["method", "confidence", "spend told as", "told/true", "true spend below its interval", "above"]
+HEAD += ["budget exceeded", "points"]
 POINTS = Results("budget", "method log budget confidence estimate", f"spend low high true routed n {MADE}")
 
 
@@ -73,7 +64,7 @@ def spent(router: Router, budget: float, confidence: float | None, inputs: Tenso
     try:
         within = router.within(budget, confidence)
     except ParameterError:
-        return dict.fromkeys(("spend", "low", "high", "true", "routed", "n"), "")
+        return {}
     point = within.operating_point
     assert point is not None
     true = float(prices[np.arange(len(prices)), decide_inputs(within, inputs).numpy()].mean())
@@ -97,11 +88,9 @@ def table(rows: Sequence[Row]) -> str:
         over = statistics.fmean(row["true"] > row["budget"] for row in some)
         shares = (f"{share:.0%}" for share in (below, above, over))
         lines.append([f"`{method}`", str(confidence or "none"), estimate, f"{ratio:.3f}", *shares, str(len(some))])
-    first = rows[0]
     logs, budgets = len({row["log"] for row in rows}), ", ".join(f"${budget:g}" for budget in BUDGETS)
-    made = f"`{first['command']}`; {first['machine']}; {first['versions']}; commit {first['commit']}"
     told = f"{logs} simulated logs of {make_log.ROWS:,} rows, budgets {budgets}; without points that send everything to one expert"
-    return f"{markdown(HEAD, lines)}\n\n{told}; the truth is of {FRESH:,} new queries. {made}."
+    return f"{markdown(HEAD, lines)}\n\n{told}; the truth is of {FRESH:,} new queries. {origin(rows)}."
 
 
 if __name__ == "__main__":

@@ -30,8 +30,7 @@ from l2d.data.split import Split
 from l2d.data.text.words import Words
 from l2d.logs.model import fit_log_model
 from l2d.utils.text import Z
-from provenance import ROOT, about
-from records import MADE, Results, Row, grouped, markdown, parser_of
+from records import MADE, ROOT, Results, Row, about, grouped, markdown, mean_of, origin, parser_of
 
 sys.path.insert(0, str(ROOT / "examples"))
 from make_table import make_query
@@ -152,29 +151,17 @@ def table(rows: Sequence[Row]) -> str:
     lines = []
     for policy, known in product(POLICIES, KNOWN):
         some = [row for row in rows if (row["policy"], row["known"]) == (policy, known)]
-        bias = {
-            model: statistics.fmean(float(row["value"]) - float(row["true"]) for row in of)
-            for model, of in by_model(some)
-        }
+        by_model = grouped(some, lambda row: row["model"])
+        bias = (mean_of(by_model[model], "value") - mean_of(by_model[model], "true") for model in MODELS)
         right, clear = named_right(some)
-        shown = ", ".join(f"{found:+.3f}" for found in bias.values())
+        shown = ", ".join(f"{found:+.3f}" for found in bias)
         lines.append([policy, known, f"{coverage(some)[known]:.0%}", shown, f"{right} of {clear}"])
-    head = (
-        "who is asked depends on",
-        "propensities from",
-        "95 % intervals cover",
-        f"bias ({', '.join(MODELS)})",
-        "best model named",
-    )
+    head = ["who is asked depends on", "propensities from", "95 % intervals cover", f"bias ({', '.join(MODELS)})"]
+    head.append("best model named")
     first, logs = rows[0], len({row["log"] for row in rows})
-    made = f"`{first['command']}`; {first['machine']}; {first['versions']}; commit {first['commit']}"
     told = f"{logs} simulated logs of {int(first['n']):,} rows in each line, three models, so {3 * logs} intervals"
     named = "*best model named*: of the logs in which it is better by more than two standard errors"
-    return f"{markdown(head, lines)}\n\n{told}; {named}. {made}."
-
-
-def by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    return [(model, [row for row in rows if row["model"] == model]) for model in MODELS]
+    return f"{markdown(head, lines)}\n\n{told}; {named}. {origin(rows)}."
 
 
 def main() -> None:

@@ -8,8 +8,7 @@ import statistics
 from typing import Any
 
 from l2d.runs.summary import format_table
-from provenance import ROOT, commit, machine, versions
-from records import DOCS, markdown, put, save, trained
+from records import DOCS, ROOT, commit, machine, markdown, put, save, trained, versions
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]

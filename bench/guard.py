@@ -17,8 +17,7 @@ from torch import Tensor
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, with_offsets
-from provenance import about
-from records import MADE, Results, Row, markdown
+from records import MADE, Results, Row, about, markdown
 
 PEOPLE, DRAWS, TOPICS = 100_000, 300, 20
 GAINS = (-0.03, -0.01, -0.003, 0.003, 0.01, 0.02, 0.04, 0.08)

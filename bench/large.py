@@ -26,8 +26,7 @@ from pyarrow import parquet
 
 from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
-from provenance import about
-from records import Results, Row, markdown, parser_of, trained
+from records import Results, Row, about, markdown, parser_of, trained
 
 FIGURES = "seconds cpu_seconds memory_gib deferral_loss load command versions"
 RESULTS = Results("large", "rows workers machine commit", FIGURES)

@@ -19,8 +19,7 @@ import torch
 from l2d.assembly.make import make_dataset
 from l2d.config import check, compose
 from l2d.router.router import Router
-from provenance import about
-from records import Results, grouped, markdown, parser_of, trained
+from records import Results, about, grouped, markdown, parser_of, trained
 
 BATCHES = (1, 8, 64, 512)
 FIGURES = "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions"

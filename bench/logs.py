@@ -25,8 +25,7 @@ from l2d.data.sheet import write_sheet
 from l2d.data.split import Split
 from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
-from provenance import about
-from records import MADE, Results, Row, markdown, parser_of, trained
+from records import MADE, Results, Row, about, markdown, origin, parser_of, trained
 
 COMMAND = "python bench/logs.py OUTCOMES.parquet"
 SETUP, PRICES = "llama", (0.3, 0.15, 0.0)
@@ -195,7 +194,7 @@ def gains_table() -> str:
             gain = "" if row is None else f"{float(row['gain']):+.4f} ± {Z * float(row['error']):.4f}"
             lines[-1].append(gain if row is None else f"{gain}, guarded {float(row['guarded']):+.4f}")
     said = "Gain over the best single model, ± half of a 95 % interval, and with the guard."
-    return f"{markdown(('method', *POLICIES), lines)}\n\n{said} {told(next(iter(rows.values())))}"
+    return f"{markdown(('method', *POLICIES), lines)}\n\n{said} {told(GAINS)}"
 
 
 def coverage_table() -> str:
@@ -203,11 +202,11 @@ def coverage_table() -> str:
     keys = COVERAGE.keys.split()
     lines = [[*(row[k] for k in keys), *(f"{float(row[k]):{form}}" for k, form in FORMS.items())] for row in rows]
     head = ("log", "propensities", "estimate", "95 % interval covers the truth", "bias", "standard deviation")
-    return f"{markdown(head, lines)}\n\n{rows[0]['repetitions']} repetitions each. {told(rows[0])}"
+    return f"{markdown(head, lines)}\n\n{rows[0]['repetitions']} repetitions each. {told(COVERAGE)}"
 
 
-def told(row: Row) -> str:
-    return f"n = {int(row['n']):,}; `{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}."
+def told(results: Results) -> str:
+    return f"n = {int(results.read()[0]['n']):,}; {origin(results.read())}."
 
 
 def main() -> None:

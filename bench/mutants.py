@@ -7,37 +7,29 @@ A mistake is caught by the first test that fails with it and passes without it. 
 once in its file is stale. The copy is made at the start, so the tree may change meanwhile.
 """
 
-import argparse
 import compileall
-import contextlib
 import csv
-import importlib
-import multiprocessing
+import json
 import os
 import py_compile
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from queue import Queue
+from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from records import ROOT, parser_of
+
 LISTED = Path(__file__).with_suffix(".csv")
-# Slow to import, so imported once, before the processes that run tests are forked. None of them imports l2d.
-LIBRARIES = (
-    *("torch", "torchvision", "pytorch_lightning", "timm", "hydra", "omegaconf", "matplotlib.figure", "hypothesis"),
-    *("sklearn.datasets", "sklearn.model_selection", "scipy.io", "scipy.stats", "pyarrow.csv", "pyarrow.parquet"),
-    *("pydantic", "fastapi", "starlette.testclient", "httpx", "uvicorn", "prometheus_client", "coverage"),
-)
-OPTIONS = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--durations=0")
 QUICK = ("-m", "not slow")
 STALE, LATE = "stale", "no answer in time"
 CANNOT_START = "--collect-only"  # in place of a test, where conftest.py cannot be imported
@@ -59,123 +51,72 @@ class Verdict(NamedTuple):
         return f"{self.mistake.what} ({self.mistake.file}): {self.caught_by or self.problem or 'SURVIVED'}"
 
 
-class Reds:
-    """A pytest plugin that appends each failure to a file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.failed:
-            with self.file.open("a", encoding="utf-8") as file:
-                print(report.nodeid, file=file)
-
-    pytest_collectreport = pytest_runtest_logreport
-
-
-@dataclass
-class Copy:
-    """A copy of the tree, and what is known of its tests without any mistake."""
-
-    tree: Path
-    green: set[str] = field(default_factory=set)
-    red: set[str] = field(default_factory=set)
-
-    def try_out(self, mistake: Mistake, limit: float) -> Verdict:
-        source = self.tree / "src" / "l2d" / mistake.file
-        original = source.read_text(encoding="utf-8") if source.exists() else ""
-        if original.count(mistake.before) != 1:
-            return Verdict(mistake, None, STALE)
-        end = time.monotonic() + limit
-        try:
-            for tests in self.stages(mistake.file):
-                while True:
-                    source.write_text(original.replace(mistake.before, mistake.after), encoding="utf-8")
-                    failed = self.failures(["-x", *tests, *self.without_red()], end)
-                    source.write_text(original, encoding="utf-8")
-                    if not failed or failed[0] in self.red:
-                        break
-                    if failed[0] in self.green or not self.failures(failed[:1], end):
-                        self.green.add(failed[0])
-                        return Verdict(mistake, failed[0])
-                    if failed[0] == CANNOT_START:
-                        raise RuntimeError("pytest does not start without any mistake either")
-                    self.red |= {failed[0], *self.failures(tests, end)}
-        except TimeoutError:
-            return Verdict(mistake, None, LATE)
-        finally:
-            source.write_text(original, encoding="utf-8")
-        return Verdict(mistake, None)
-
-    def stages(self, file: str) -> Iterator[list[str]]:
-        """Arguments of pytest: the changed file's own tests, then the quick ones of files that import it, of its room, and all."""
-        room, stem, module = file.split("/")[0], Path(file).stem, f"l2d.{file.removesuffix('.py').replace('/', '.')} "
-        tests = {str(path.relative_to(self.tree)): path for path in sorted(self.tree.glob("tests/**/test_*.py"))}
-        own = [name for name in tests if name.startswith(f"tests/{room}/") and name.endswith(f"/test_{stem}.py")]
-        near = [name for name in tests if name not in own and module in tests[name].read_text(encoding="utf-8")]
-        seen = [f"--ignore={name}" for name in (*own, *near)]
-        if own:
-            yield own
-        if near:
-            yield [*QUICK, *near]
-        if (self.tree / "tests" / room).is_dir():
-            yield [*QUICK, f"tests/{room}", *seen]
-        yield [*QUICK, "tests", f"--ignore=tests/{room}", *seen]
-
-    def without_red(self) -> list[str]:
-        return [f"--deselect={test}" if "::" in test else f"--ignore={test}" for test in sorted(self.red)]
-
-    def failures(self, arguments: list[str], end: float) -> list[str]:
-        """The tests that fail, in a process of their own."""
-        report = self.tree.with_suffix(".red")
-        report.unlink(missing_ok=True)
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            run_pytest(self.tree, arguments, report)
-        try:
-            while (done := os.waitpid(child, os.WNOHANG))[0] == 0:
-                if time.monotonic() > end:
-                    raise TimeoutError
-                time.sleep(0.02)
-        except BaseException:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # what its tests started
-                os.killpg(child, signal.SIGKILL)
-        if os.waitstatus_to_exitcode(done[1]) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return []
-        return report.read_text(encoding="utf-8").splitlines() if report.exists() else [CANNOT_START]
-
-
-def run_pytest(tree: Path, arguments: list[str], report: Path) -> NoReturn:
-    """Leave this process with pytest's exit code. The copy's l2d comes before an installed one."""
-    code = 1
+def try_out(tree: Path, mistake: Mistake, limit: float, red: set[str]) -> Verdict:
+    """red: tests that fail without any mistake; those that are found here are added."""
+    source = tree / "src" / "l2d" / mistake.file
+    original = source.read_text(encoding="utf-8") if source.exists() else ""
+    if original.count(mistake.before) != 1:
+        return Verdict(mistake, None, STALE)
+    end = time.monotonic() + limit
     try:
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):
-            os.dup2(nothing, stream)
-        os.chdir(tree)
-        os.environ |= {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-        sys.path[:0], sys.dont_write_bytecode = [str(tree / "src"), str(tree)], True
-        code = int(pytest.main([*OPTIONS, *arguments], plugins=[Reds(report)]))
-        package = sys.modules.get("l2d")
-        if package is not None and not Path(package.__file__ or "").is_relative_to(tree):
-            report.unlink(missing_ok=True)  # it says nothing about the copy
-            code = 1
+        for tests in stages(tree, mistake.file):
+            while True:
+                source.write_text(original.replace(mistake.before, mistake.after), encoding="utf-8")
+                failed = failures(tree, ["-x", *tests, *without(red)], end)
+                source.write_text(original, encoding="utf-8")
+                if not failed:
+                    break
+                if not failures(tree, failed[:1], end):
+                    return Verdict(mistake, failed[0])
+                if failed[0] == CANNOT_START:
+                    raise RuntimeError("pytest does not start without any mistake either")
+                red.add(failed[0])
+    except subprocess.TimeoutExpired:
+        return Verdict(mistake, None, LATE)
     finally:
-        os._exit(code)
+        source.write_text(original, encoding="utf-8")
+    return Verdict(mistake, None)
 
 
-def import_libraries() -> None:
-    for name in LIBRARIES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    if "l2d" in sys.modules:
-        sys.exit("a library imported l2d: the mistakes would not be seen")
+def stages(tree: Path, file: str) -> Iterator[list[str]]:
+    """Arguments of pytest: the changed file's own tests, then the quick ones of files that import it, of its room, and all."""
+    room, stem, module = file.split("/")[0], Path(file).stem, f"l2d.{file.removesuffix('.py').replace('/', '.')} "
+    tests = {str(path.relative_to(tree)): path for path in sorted(tree.glob("tests/**/test_*.py"))}
+    own = [name for name in tests if name.startswith(f"tests/{room}/") and name.endswith(f"/test_{stem}.py")]
+    near = [name for name in tests if name not in own and module in tests[name].read_text(encoding="utf-8")]
+    seen = [f"--ignore={name}" for name in (*own, *near)]
+    if own:
+        yield own
+    if near:
+        yield [*QUICK, *near]
+    if (tree / "tests" / room).is_dir():
+        yield [*QUICK, f"tests/{room}", *seen]
+    yield [*QUICK, "tests", f"--ignore=tests/{room}", *seen]
+
+
+def without(red: set[str]) -> list[str]:
+    return [f"--deselect={test}" if "::" in test else f"--ignore={test}" for test in sorted(red)]
+
+
+def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
+    """The tests that fail, in a process of their own, as pytest notes them in its cache."""
+    cache = tree.with_suffix(".cache")
+    shutil.rmtree(cache, ignore_errors=True)
+    options = ["-q", "-p", "cacheprovider", "-o", f"cache_dir={cache}", "--assert=plain"]
+    settings = {"PYTHONPATH": f"{tree / 'src'}:{tree}", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=tree, env=os.environ | settings, start_new_session=True, **silent)
+    try:
+        status = process.wait(max(0.0, end - time.monotonic()))
+    finally:
+        with suppress(ProcessLookupError):  # what its tests started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return []
+    found = cache / "v" / "cache" / "lastfailed"
+    return list(json.loads(found.read_text(encoding="utf-8"))) if found.exists() else [CANNOT_START]
 
 
 def copy_tree(root: Path, to: Path) -> None:
@@ -198,19 +139,8 @@ def read_mistakes(file: Path, words: list[str]) -> list[Mistake]:
     return [one for one in mistakes if not words or any(word in one.what or word in one.file for word in words)]
 
 
-COPIES: dict[int, Copy] = {}
-
-
-def in_own_copy(first: Path, limit: float, mistake: Mistake) -> Verdict:
-    """Each process has a copy of its own, made when it gets its first mistake."""
-    if os.getpid() not in COPIES:
-        COPIES[os.getpid()] = Copy(first.with_name(f"tree{os.getpid()}"))
-        shutil.copytree(first, COPIES[os.getpid()].tree, symlinks=True)
-    return COPIES[os.getpid()].try_out(mistake, limit)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "words", nargs="*", metavar="WORD", help="only mistakes with one of these in their name or file"
     )
@@ -219,14 +149,23 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="mistakes tried at the same time")
     parser.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="the longest time for a mistake")
     options = parser.parse_args()
-    mistakes, verdicts = read_mistakes(options.list, options.words), []
-    import_libraries()
-    with tempfile.TemporaryDirectory() as folder:
-        copy_tree(options.root, first := Path(folder) / "tree")
-        with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-            for verdict in pool.map(partial(in_own_copy, first, options.limit), mistakes):
-                verdicts.append(verdict)
-                print(f"[{len(verdicts)}/{len(mistakes)}] {verdict}", flush=True)
+    mistakes, verdicts, red = read_mistakes(options.list, options.words), list[Verdict](), set[str]()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
+        free: Queue[Path] = Queue()
+        for number in range(options.jobs):
+            copy_tree(options.root, tree := Path(folder) / f"tree{number}")
+            free.put(tree)
+
+        def in_a_copy(mistake: Mistake) -> Verdict:
+            tree = free.get()
+            try:
+                return try_out(tree, mistake, options.limit, red)
+            finally:
+                free.put(tree)
+
+        for verdict in pool.map(in_a_copy, mistakes):
+            verdicts.append(verdict)
+            print(f"[{len(verdicts)}/{len(mistakes)}] {verdict}", flush=True)
     tried = [verdict for verdict in verdicts if verdict.problem != STALE]
     survivors = [verdict for verdict in tried if verdict.caught_by is None]
     print(f"caught {len(tried) - len(survivors)} of {len(tried)}; {len(verdicts) - len(tried)} stale")

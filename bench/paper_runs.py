@@ -19,8 +19,7 @@ from l2d.analysis.report.averages import Floats
 from l2d.analysis.report.paper import paper_blocks, papers_recipes
 from l2d.config.identity import settings_of
 from l2d.core.results import RunMetrics
-from provenance import ROOT
-from records import RAN, Results, Row
+from records import RAN, ROOT, Results, Row
 
 CELL = ("dataset", "setup", "experts", "cross_fit", "cost")
 KEYS, LOSSES = f"{' '.join(CELL)} method label_weight recipe precision seed", "validation test guarded"

@@ -1,5 +1,5 @@
 """A network first, a person where it is unsure, a second person where they disagree: error against the number of people's labels,
-beside one choice. Writes bench/results/people.csv, a picture and a table of docs/human_experts.md.
+beside one choice. Writes bench/results/people.csv and docs/figures/people.png.
 
     python bench/people.py --networks DATA    # 5 minutes of CPU time
 
@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import l2d
-from provenance import about
-from records import DOCS, MADE, Results, Row, markdown, parser_of, put
+from records import DOCS, MADE, Results, Row, about, markdown, origin, parser_of
 
 NETWORKS = ("densenet-bc-L190-k40", "preresnet-110", "resnet-110")
 PRICES = (0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025, 0.0125, 0.006)  # of a person's label, in errors
@@ -94,8 +93,7 @@ def table(rows: Sequence[Row]) -> str:
     head = ["wrong", "labels per image, one choice", "plan", "fewer"]
     one = rows[0]
     told = f"{int(one['n']):,} images; the network alone: {float(one['network']):.1%} wrong"
-    about_it = f"`{one['command']}`; {one['machine']}; {one['versions']}; commit {one['commit']}"
-    return f"{markdown(head, [least, *lines])}\n\n{told}; {about_it}."
+    return f"{markdown(head, [least, *lines])}\n\n{told}; {origin(rows)}."
 
 
 def picture(rows: Sequence[Row], file: Path) -> None:
@@ -117,7 +115,6 @@ def main() -> None:
     network = mean_network(chances)
     answers = np.column_stack([network.argmax(axis=1), drawn_votes(votes)])
     RESULTS.add(measured(inputs_of(network), answers, truth))
-    put(DOCS / "human_experts.md", "people", table(RESULTS.read()))
     picture(RESULTS.read(), DOCS / "figures" / "people.png")
 
 

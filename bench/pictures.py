@@ -21,8 +21,7 @@ from l2d.analysis.curve.measure import find_groups, measure_group
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.utils.text import Z
-from provenance import ROOT, about
-from records import Row, mean_of, paper_runs, parser_of, read, save, title_of, trained
+from records import ROOT, Row, about, mean_of, paper_runs, parser_of, read, save, title_of, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 from simplex import simplex_figure, simplex_regions

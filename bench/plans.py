@@ -19,8 +19,7 @@ from torch import Tensor
 from l2d.core.guard import paired
 from l2d.data.sheet import Sheet, read_sheet, write_sheet
 from l2d.utils.text import Z
-from provenance import about
-from records import MADE, Results, Row, grouped, markdown, parser_of, trained
+from records import MADE, Results, Row, about, grouped, markdown, origin, parser_of, trained
 
 POOLS = {
     "A": "gemini-1.5-flash=0.005 gpt-4o-mini-2024-07-18=0.01 claude-3-5-sonnet-20241022=0.15 o1-mini-2024-09-12=0.15",
@@ -90,7 +89,7 @@ def rows_of(found: Outcomes, keys: Sequence[str], pool: Mapping[str, float]) -> 
                 figures[f"less_{short}"], figures[f"{short}_error"] = paired(found[rival][0] - costs)
         shown = {figure: f"{value:.6f}" for figure, value in figures.items()}
         keyed = zip(RESULTS.keys.split(), (*keys, name), strict=True)
-        rows.append(dict.fromkeys(RESULTS.fields, "") | told | {"n": str(len(costs))} | dict(keyed) | shown)
+        rows.append(told | {"n": str(len(costs))} | dict(keyed) | shown)
     return rows
 
 
@@ -156,9 +155,8 @@ def drawn_table(rows: Sequence[Row]) -> str:
 
 
 def foot(rows: Sequence[Row]) -> str:
-    codes = sorted({f"`{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows})
     numbers = [f"{n:,}" for n in sorted({int(row["n"]) for row in rows})]
-    return f"{' or '.join(numbers)} questions; {'; '.join(codes)}."
+    return f"{' or '.join(numbers)} questions; {origin(rows)}."
 
 
 def main() -> None:

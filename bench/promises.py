@@ -1,5 +1,4 @@
-"""What promises are worth: a new expert after few outcomes, and an error rate that is kept. Writes bench/results/promises.csv and
-the tables of docs/promises.md.
+"""What promises are worth: a new expert after few outcomes, and an error rate that is kept. Writes bench/results/promises.csv.
 
     python bench/promises.py --zeroeval TABLE --mmlu TABLE --networks DATA    # 5 minutes of one core
 
@@ -27,20 +26,15 @@ from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge
 from l2d.router.added import CAUTION
 from people import drawn_votes, inputs_of, mean_network, read
-from provenance import about
-from records import DOCS, MADE, Results, Row, markdown, parser_of, put
+from records import MADE, Results, Row, about, grouped, markdown, origin, parser_of
 
 POOLS, KNOWN, DEAREST, MOST, FOLDS = 150, 3, 0.15, 6_000, 5
 ASKED, DRAWS, CONFIDENCE = (5, 20, 50, 200), 1_000, 0.95
 CALIBRATED = {"zeroeval": 500, "mmlu": 500, "person": 2_000, "crowd": 10_000}  # rows: few errors need many
 MORE = {"zeroeval": (0.05, 0.1), "mmlu": (0.05, 0.1), "person": (0.005, 0.01), "crowd": (0.002, 0.005, 0.01, 0.02)}
 RULES = {"estimate alone": 0.0, "with one standard error": CAUTION}
-RESULTS = Results(
-    "promises",
-    "what data case level",
-    f"value worst spend ideal drifted n {MADE}",
-    compared="value worst spend drifted",
-)
+FIGURES = f"value worst spend ideal drifted n {MADE}"
+RESULTS = Results("promises", "what data case level", FIGURES, compared="value worst spend drifted")
 TITLES = {
     "zeroeval": "ZeroEval",
     "mmlu": "MMLU",
@@ -94,10 +88,8 @@ def newcomers(data: dict[str, Tensor], price: Tensor) -> Iterator[tuple[str, int
     pools = [rng.permutation(len(price))[: KNOWN + 1].tolist() for _ in range(POOLS)]
 
     def gain(pool: list[int], chance: Tensor) -> float:
-        costs, known = (
-            1 - data["true"][:, pool] + price[pool],
-            1 - data["unseen"][:, pool[:KNOWN]] + price[pool[:KNOWN]],
-        )
+        costs = 1 - data["true"][:, pool] + price[pool]
+        known = 1 - data["unseen"][:, pool[:KNOWN]] + price[pool[:KNOWN]]
         expected = torch.cat([known, (1 - chance + price[pool[KNOWN]])[:, None]], dim=1)
         return float((paid(costs, known.argmin(dim=1)) - paid(costs, expected.argmin(dim=1))).mean())
 
@@ -137,9 +129,8 @@ def broken(name: str, data: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
     wrong = (errors @ drawn.T).T.numpy()  # [draws, points]
     for more in MORE[name]:
         level = round(float(true[0]) + more, 3)
-        passed = (
-            (bdtr(wrong, n, level) <= 1 - CONFIDENCE).cumprod(axis=1).sum(axis=1)
-        )  # as last_kept, of all draws at once
+        kept_so_far = (bdtr(wrong, n, level) <= 1 - CONFIDENCE).cumprod(axis=1)  # as last_kept, of all draws at once
+        passed = kept_so_far.sum(axis=1)
         kept = torch.from_numpy(passed[passed > 0] - 1)
         yield {
             "level": level,
@@ -151,71 +142,43 @@ def broken(name: str, data: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
         }
 
 
-def rows_of(name: str, data: dict[str, Tensor]) -> Iterator[Row]:
-    blank: dict[str, Any] = dict.fromkeys(RESULTS.fields, "") | about("python bench/promises.py")
-    blank |= {"data": name, "n": len(data["true"])}
+def rows_of(name: str, data: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
+    told = {**about("python bench/promises.py"), "data": name, "n": len(data["true"])}
     for found in broken(name, data):
-        yield blank | {"what": "error"} | found
+        yield told | {"what": "error"} | found
     if "asked" not in data:
         return
     shuffled = data["price"][torch.from_numpy(np.random.default_rng(1).permutation(len(data["price"])))]
     for world, price in (("", data["price"]), (", prices at random", shuffled)):
         for rule, n, gains, whole in newcomers(data, price):
-            worst = f"{np.sort(gains)[: len(gains) // 10].mean():.4f}"
-            found = {
-                "case": f"{rule}{world}",
-                "level": n,
-                "value": f"{gains.mean() / whole.mean():.3f}",
-                "worst": worst,
-            }
-            yield blank | {"what": "new"} | found
+            found = {"value": f"{gains.mean() / whole.mean():.3f}", "case": f"{rule}{world}", "level": n}
+            found["worst"] = f"{np.sort(gains)[: len(gains) // 10].mean():.4f}"
+            yield told | {"what": "new"} | found
 
 
 def new_table(rows: Sequence[Row]) -> str:
-    used = sorted(
-        (row for row in rows if row["what"] == "new"), key=lambda row: (row["data"], row["case"], int(row["level"]))
-    )
-    cells = {
-        (row["data"], row["case"]): [
-            f"{float(one['value']):.0%} ({one['worst']})"
-            for one in used
-            if (one["data"], one["case"]) == (row["data"], row["case"])
-        ]
-        for row in used
-    }
-    lines = [[f"{TITLES[data]}, {case}", *found] for (data, case), found in cells.items()]
+    used = sorted((row for row in rows if row["what"] == "new"), key=lambda row: int(row["level"]))
+    lines = []
+    for (data, case), some in sorted(grouped(used, lambda row: (row["data"], row["case"])).items()):
+        lines.append([f"{TITLES[data]}, {case}", *(f"{float(row['value']):.0%} ({row['worst']})" for row in some)])
     return f"{markdown(['outcomes', *map(str, ASKED)], lines)}\n\n{POOLS} pools; {foot(used)}"
 
 
 def error_table(rows: Sequence[Row]) -> str:
     used = sorted((row for row in rows if row["what"] == "error"), key=lambda row: (row["data"], float(row["level"])))
-    lines = [
-        [
-            f"{TITLES[row['data']]} ({CALIBRATED[row['data']]:,})",
-            f"{float(row['level']):.1%}",
-            f"{float(row['value']):.1%}",
-            f"{float(row['drifted']):.1%}",
-            f"{float(row['worst']):.2%}",
-            *(f"{float(row[key]):.0%}" for key in ("spend", "ideal")),
-        ]
-        for row in used
-    ]
-    head = (
-        "rows to calibrate",
-        "promised error",
-        "broken",
-        "after a drift",
-        "true error",
-        "spend, of always asking the dearest",
-        "if the truth were known",
-    )
+    forms = {"level": ".1%", "value": ".1%", "drifted": ".1%", "worst": ".2%", "spend": ".0%", "ideal": ".0%"}
+    lines = []
+    for row in used:
+        shown = (f"{float(row[name]):{form}}" for name, form in forms.items())
+        lines.append([f"{TITLES[row['data']]} ({CALIBRATED[row['data']]:,})", *shown])
+    head = ["rows to calibrate", "promised error", "broken", "after a drift", "true error"]
+    head += ["spend, of always asking the dearest", "if the truth were known"]
     return f"{markdown(head, lines)}\n\n{DRAWS:,} draws; {foot(used)}"
 
 
 def foot(rows: Sequence[Row]) -> str:
-    codes = sorted({f"`{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows})
     n = ", ".join(f"{TITLES[name]} {int(k):,}" for name, k in sorted({(row["data"], row["n"]) for row in rows}))
-    return f"questions that judge: {n}; {'; '.join(codes)}."
+    return f"questions that judge: {n}; {origin(rows)}."
 
 
 def main() -> None:
@@ -228,8 +191,6 @@ def main() -> None:
         RESULTS.add(rows_of(name, halves(read_sheet(vars(options)[name]), name, text)))
     for case in ("person", "crowd"):
         RESULTS.add(rows_of(case, images(options.networks, case)))
-    put(DOCS / "promises.md", "new", new_table(RESULTS.read()))
-    put(DOCS / "promises.md", "error", error_table(RESULTS.read()))
 
 
 if __name__ == "__main__":

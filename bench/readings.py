@@ -6,8 +6,7 @@ python bench/readings.py
 import sys
 
 from l2d.config import check, compose
-from provenance import ROOT
-from records import markdown, title_of
+from records import ROOT, markdown, title_of
 
 sys.path.insert(0, str(ROOT / "examples"))
 from two_readings import readings

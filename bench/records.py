@@ -1,11 +1,13 @@
-"""Rows from finished runs: kept in CSV files, shown in the documents."""
+"""Measured rows: with the code, the machine and the versions behind them, kept in CSV files, shown in the documents."""
 
 import argparse
 import csv
 import json
 import os
+import platform
 import re
 import statistics
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytorch_lightning as pl
+import torch
 import yaml
 
 from l2d.analysis.report.averages import mean_std, paired_interval
@@ -22,13 +26,53 @@ from l2d.config.identity import variant
 from l2d.core.results import RunMetrics, Score, read_metrics
 from l2d.runs.folder import RunFolder
 from l2d.utils.text import markdown as markdown
-from provenance import ROOT, commit
 
-DOCS = ROOT / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS, RESULTS = ROOT / "docs", ROOT / "bench" / "results"
 RAN, MADE = "n machine torch commit", "command commit machine versions"  # columns of files of runs, and of measurements
 Row = dict[str, str]
 T = TypeVar("T")
 K = TypeVar("K")
+
+
+def commit() -> str:
+    """The commit measured, marked if src/ or conf/ had uncommitted changes."""
+    if "L2D_COMMIT" in os.environ:  # where the source was copied without its history
+        return os.environ["L2D_COMMIT"]
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "src", "conf")
+    return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+
+
+def machine() -> str:
+    """The GPU's name, or the CPU's with its cores."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    told = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
+    named = re.search(r"^Model name:\s*(.+)$", told, re.MULTILINE)
+    return f"{named[1] if named else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def versions() -> str:
+    return f"Python {platform.python_version()}, torch {torch.__version__}, pytorch-lightning {pl.__version__}"
+
+
+def about(command: str) -> dict[str, str]:
+    """The columns of a measured row: the command, the code, the machine, the versions."""
+    return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
+
+
+def origin(rows: Iterable[Row], columns: str = "command machine versions", between: str = "; ") -> str:
+    """The commands, machines, versions and commits of measured rows."""
+    told = {
+        between.join([*(f"`{row[name]}`" if name == "command" else row[name] for name in columns.split())])
+        + f"{between}commit {row['commit']}"
+        for row in rows
+    }
+    return "; ".join(sorted(told))
 
 
 @dataclass(frozen=True)
@@ -45,7 +89,7 @@ class Results:
 
     @property
     def file(self) -> Path:
-        return ROOT / "bench" / "results" / f"{self.name}.csv"
+        return RESULTS / f"{self.name}.csv"
 
     @property
     def fields(self) -> list[str]:
@@ -60,11 +104,16 @@ class Results:
         save(self.file, self.fields, [row for _, row in sorted(known.items())])
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows beside the rows of the file; those with the same keys are replaced."""
-        new = [{name: str(row[name]) for name in self.fields} for row in rows]
-        compared = self.compared.split() or self.fields
-        self.write(merged(self.read(), new, self.keys.split(), compared))
-        print(f"{len(new)} rows, {len(self.read())} in all", flush=True)
+        """Write rows beside the rows of the file. One with the same keys as an old one replaces it if a result differs; else the
+        old row stays, with the commit that ran it."""
+        known = {tuple(row[key] for key in self.keys.split()): row for row in self.read()}
+        for row in rows:
+            told = {name: str(row.get(name, "")) for name in self.fields}
+            keys = tuple(told[key] for key in self.keys.split())
+            if keys not in known or any(known[keys][name] != told[name] for name in self.compared.split() or told):
+                known[keys] = told
+        self.write(known.values())
+        print(f"{self.name}: {len(known)} rows", flush=True)
 
 
 def parser_of(about: str | None) -> argparse.ArgumentParser:
@@ -174,16 +223,6 @@ def read(file: Path) -> list[Row]:
         return list(csv.DictReader(lines))
 
 
-def merged(old: Sequence[Row], new: Sequence[Row], keys: Sequence[str], results: Sequence[str]) -> list[Row]:
-    """New rows replace old ones with the same keys if a result differs. Else the old row stays, with the commit that ran it."""
-    known = {tuple(row[key] for key in keys): row for row in old}
-    for row in new:
-        before = known.get(tuple(row[key] for key in keys))
-        if before is None or any(before[name] != row[name] for name in results):
-            known[tuple(row[key] for key in keys)] = row
-    return list(known.values())
-
-
 def save(file: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     with file.open("w", newline="", encoding="utf-8") as lines:
         writer = csv.DictWriter(lines, fields, restval="", extrasaction="ignore", lineterminator="\n")
@@ -205,7 +244,7 @@ def mean_of(rows: Sequence[Row], column: str) -> float:
 
 def paper_runs(**cell: str) -> list[Row]:
     """The runs of the paper's experiments (bench/verdicts.py) with these values."""
-    rows = read(ROOT / "bench" / "results" / "paper_runs.csv")
+    rows = read(RESULTS / "paper_runs.csv")
     return [row for row in rows if all(row[name] == value for name, value in cell.items())]
 
 

@@ -23,8 +23,7 @@ from pyarrow import parquet
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.networks.tabular import MLP
-from provenance import about
-from records import Results, parser_of
+from records import Results, about, parser_of
 
 FIGURES = "prepare_seconds rows_per_second bare_rows_per_second memory_gib command versions"
 LARGE = Results("rows_large", "rows batch machine commit", FIGURES)

@@ -21,11 +21,11 @@ from typing import Any
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks
 
+
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from latency import ROUTERS, prepared
-from provenance import about
-from records import Results, Row, markdown, parser_of
+from records import Results, Row, about, markdown, origin, parser_of
 
 FIGURES = "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
 RESULTS = Results("serve", "what router clients", FIGURES)
@@ -255,7 +255,7 @@ def main() -> None:
                 rows.append(measure_memory(run, texts, folder, arguments.requests))
     for row in rows:
         print(" ".join(f"{key}={value}" for key, value in row.items()))
-    RESULTS.add(dict.fromkeys(RESULTS.fields, "") | row | about(COMMAND) for row in rows)
+    RESULTS.add(row | about(COMMAND) for row in rows)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -266,10 +266,9 @@ def table(rows: Sequence[Row]) -> str:
         asked = [row["what"], f"`{row['router']}`", row["clients"], f"{int(row['n']):,}"]
         lines.append([*asked, *times, row["per_second"], memory])
     load = max(float(row["load"]) for row in rows)
-    made = "; ".join(sorted({f"{row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows}))
     head = ("what", "router", "clients", "requests", "median", "99 %", "per second", "memory")
-    foot = f"`{COMMAND}` on {made}. The load of the machine was at most {load:g}, that of the measurement included."
-    return f"{markdown(head, lines)}\n\n{foot}"
+    foot = f"`{COMMAND}` on {origin(rows, 'machine versions')}. The load of the machine was at most {load:g}"
+    return f"{markdown(head, lines)}\n\n{foot}, that of the measurement included."
 
 
 if __name__ == "__main__":

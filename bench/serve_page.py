@@ -18,8 +18,7 @@ from l2d.logs.decision import Decision, ReportedOutcome, id_at
 from l2d.logs.operations import add_decisions, add_outcomes
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
-from provenance import ROOT
-from records import parser_of, trained
+from records import ROOT, parser_of, trained
 from serve import server
 
 PICTURE = ROOT / "docs" / "pictures" / "serve.png"

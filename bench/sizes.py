@@ -10,8 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from provenance import machine, versions
-from records import DOCS, markdown, put
+from records import DOCS, machine, markdown, put, versions
 
 
 def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:

@@ -30,8 +30,7 @@ import yaml
 from aiohttp import web
 
 import l2d
-from provenance import about
-from records import MADE, Results, Row, markdown, parser_of
+from records import MADE, Results, Row, about, markdown, parser_of
 from serve import free_port
 
 EXPERTS, COLUMNS = ("small", "large"), ("a", "b")

@@ -41,8 +41,7 @@ from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.batches import crop_flip
 from l2d.data.sets.prepared import is_prepared, write_prepared
-from provenance import about
-from records import MADE, Results, parser_of
+from records import MADE, Results, about, parser_of
 
 BATCH, EPOCHS = 1024, 6
 FIGURES = "images_per_second tflops start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"

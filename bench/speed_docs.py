@@ -7,8 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from l2d.networks.vision import ResNet18
-from provenance import ROOT
-from records import Row, grouped, markdown, mean_of, read
+from records import ROOT, Row, grouped, markdown, mean_of, read
 
 RESULTS = ROOT / "bench" / "results"
 # Table 1 (a), setup III, MILD, 200 epochs, mean of 5

@@ -97,8 +97,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         run(Case("", ("l2d", "train", *TINY)), Path(name))
         rows = [measured(case, Path(name)) for case in CASES]
-    from provenance import about
-    from records import save
+
+    from records import about, save
 
     save(RESULTS, [*rows[0], "commit", "machine", "versions"], [about("") | row for row in rows])
 

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from provenance import about
-from records import MADE, Results, parser_of, read
+from records import MADE, Results, about, parser_of, read
 
 SWEEPS = {
     "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild_uniform,plugin", "seed=0,1,2"],

@@ -1,5 +1,5 @@
 """Teams: the error at equal capacity beside greedy choice, the time of a large assignment, and annotators as new colleagues.
-Writes bench/results/team.csv and tables of docs/promises.md.
+Writes bench/results/team.csv.
 
     python bench/team.py --openl2d TABLE --keswani TABLE    # 5 minutes of one core
 
@@ -22,13 +22,11 @@ import l2d
 from l2d.core.assignment import assign
 from l2d.core.newcomer import Prior, borrow
 from l2d.data.text.words import Words
-from l2d.networks.estimators.estimator import FitRows
-from l2d.networks.estimators.linear import Ridge
 from l2d.utils.text import Z
-from provenance import about
-from records import DOCS, MADE, Results, Row, markdown, parser_of, put
+from promises import crossed, ridge_of
+from records import MADE, Results, Row, about, markdown, origin, parser_of
 
-LEARN, BATCH, PRESENT, SPLITS, FOLDS = 8_000, 500, 5, 10, 5
+LEARN, BATCH, PRESENT, SPLITS = 8_000, 500, 5, 10
 LEAST, ASKED = 40, (5, 20, 40)  # labels of an annotator in one half, to be a new colleague; those that are used
 NEVER = 10.0  # the cost of a tweet for an annotator who did not label it
 RESULTS = Results("team", "what case", f"value interval other n {MADE}", compared="value other")
@@ -78,23 +76,14 @@ class Annotators:
         frame = pd.read_parquet(file)
         right = frame[[name for name in frame if name.startswith("correct_")]].to_numpy(float)
         texts = frame["prompt"].tolist()
-        return cls(
-            right[:, np.isfinite(right).sum(axis=0) >= LEAST],
-            torch.from_numpy(Words().fitted(texts).embed(texts)).float(),
-        )
+        inputs = torch.from_numpy(Words().fitted(texts).embed(texts)).float()
+        return cls(right[:, np.isfinite(right).sum(axis=0) >= LEAST], inputs)
 
     def crowd(self, learn: np.ndarray) -> Tensor:
         """The chance that an annotator is right on each tweet, [n, 1]; of the tweets to learn from by the other folds."""
-        share = torch.from_numpy(np.nanmean(self.right, axis=1))[:, None]
-
-        def fitted(rows: np.ndarray) -> Tensor:
-            ridge = Ridge()
-            ridge.fit(FitRows(self.inputs[rows], share[rows], torch.full((len(rows),), -1)))
-            return ridge(self.inputs).double()
-
-        found, fold = fitted(learn), np.arange(len(learn)) % FOLDS
-        for k in range(FOLDS):
-            found[learn[fold == k]] = fitted(learn[fold != k])[learn[fold == k]]
+        share = torch.from_numpy(np.nanmean(self.right[learn], axis=1))[:, None]
+        found = ridge_of(self.inputs[learn], share)(self.inputs).double()
+        found[learn] = crossed(self.inputs[learn], share)
         return found
 
     def chance(self, crowd: Tensor, k: int, rows: np.ndarray) -> np.ndarray:
@@ -143,9 +132,8 @@ def colleagues(people: Annotators) -> Iterator[tuple[int, float, float]]:
                     gain = float((more * (chance > crowd[rows, 0].numpy())[asked]).mean())
                     gains.setdefault((n if n in ASKED else 0, name), []).append(gain)
     most = np.mean(gains[0, "borrowed"])
-    yield from (
-        (n, float(np.mean(gains[n, "borrowed"]) / most), float(np.mean(gains[n, "rate"]) / most)) for n in ASKED
-    )
+    for n in ASKED:
+        yield n, float(np.mean(gains[n, "borrowed"]) / most), float(np.mean(gains[n, "rate"]) / most)
 
 
 def seconds() -> float:
@@ -174,49 +162,32 @@ def capacity_table(rows: Sequence[Row]) -> str:
         name, _, number = row["case"].partition(" ")
         lower = 1 - float(row["value"]) / float(row["other"])
         low, _, high = row["interval"].split()
-        cells = [
-            f"{float(row['other']):.2%}",
-            f"{float(row['value']):.2%}",
-            f"{lower:.0%} ({float(low):.0%} to {float(high):.0%})",
-        ]
-        lines.append([CASES[name].format(number), *cells])
+        errors = [f"{float(row[key]):.2%}" for key in ("other", "value")]
+        less_by = f"{lower:.0%} ({float(low):.0%} to {float(high):.0%})"
+        lines.append([CASES[name].format(number), *errors, less_by])
     [timed] = [row for row in rows if row["what"] == "seconds"]
     head = ("errors at equal capacity", "greedy, row by row", "assigned", "less, with 95 % interval")
     told = f"100,000 simulated rows and 50 experts: {float(timed['value']):.0f} s of CPU time"
-    return f"{markdown(head, lines)}\n\n{told}; {foot(rows)}"
+    return f"{markdown(head, lines)}\n\n{told}; {origin(rows)}."
 
 
 def colleagues_table(rows: Sequence[Row]) -> str:
     used = sorted((row for row in rows if row["what"] == "new"), key=lambda row: int(row["case"]))
-    lines = [
-        [name, *(f"{float(row[key]):.0%}" for row in used)]
-        for name, key in (("its rate alone", "other"), ("borrowed", "value"))
-    ]
-    return f"{markdown(['labels', *(row['case'] for row in used)], lines)}\n\n{foot(used)}"
-
-
-def foot(rows: Sequence[Row]) -> str:
-    codes = sorted({f"`{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows})
-    return f"{'; '.join(codes)}."
+    names = {"other": "its rate alone", "value": "borrowed"}
+    lines = [[name, *(f"{float(row[key]):.0%}" for row in used)] for key, name in names.items()]
+    return f"{markdown(['labels', *(row['case'] for row in used)], lines)}\n\n{origin(used)}."
 
 
 def measured(options: dict[str, Path]) -> Iterator[Row]:
-    told = dict.fromkeys(RESULTS.fields, "") | about("python bench/team.py")
-    yield told | {"what": "seconds", "case": "assign", "value": f"{seconds():.2f}", "n": "100000"}
+    yield {"what": "seconds", "case": "assign", "value": f"{seconds():.2f}", "n": "100000"}
     people = Annotators.read(options["keswani"])
+    n = str(len(people.right))
     for capacity in (5, 8):
-        case = told | {"what": "capacity", "case": f"keswani {capacity}", "n": str(len(people.right))}
-        yield case | less(keswani(people, capacity))
-    for n, borrowed, rate in colleagues(people):
-        yield told | {
-            "what": "new",
-            "case": str(n),
-            "value": f"{borrowed:.3f}",
-            "other": f"{rate:.3f}",
-            "n": str(len(people.right)),
-        }
+        yield {"what": "capacity", "case": f"keswani {capacity}", "n": n} | less(keswani(people, capacity))
+    for labels, borrowed, rate in colleagues(people):
+        yield {"what": "new", "case": str(labels), "value": f"{borrowed:.3f}", "other": f"{rate:.3f}", "n": n}
     wrong = openl2d(options["openl2d"])
-    yield told | {"what": "capacity", "case": "openl2d", "n": str(len(wrong))} | less(wrong)
+    yield {"what": "capacity", "case": "openl2d", "n": str(len(wrong))} | less(wrong)
 
 
 def main() -> None:
@@ -224,9 +195,8 @@ def main() -> None:
     for name in ("openl2d", "keswani"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     torch.set_num_threads(1)
-    RESULTS.add(measured(vars(parser.parse_args())))
-    put(DOCS / "promises.md", "capacity", capacity_table(RESULTS.read()))
-    put(DOCS / "promises.md", "colleagues", colleagues_table(RESULTS.read()))
+    made = about("python bench/team.py")
+    RESULTS.add(row | made for row in measured(vars(parser.parse_args())))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pictures import BLUE, GREEN, ORANGE
-from provenance import ROOT
+from records import ROOT
 from serve import server
 
 PICTURE = ROOT / "docs" / "pictures" / "terminal.svg"

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from l2d.core.sequential import LEVEL, difference_parts, evidence
-from provenance import about
-from records import MADE, Results, Row, markdown, parser_of
+from records import MADE, Results, Row, about, markdown, origin, parser_of
 
 WRONG, DIFFER, POWER = 0.2, 0.3, 0.9
 SERIES, LONGEST, STEP, TOGETHER = 1000, 60_000, 20, 50
@@ -54,10 +53,10 @@ def fixed(variance: float, gain: float) -> float:
     return (NORMAL[0.975] + NORMAL[POWER]) ** 2 * variance / gain**2
 
 
-def row_of(share: float, gain: float) -> Row:
+def row_of(share: float, gain: float) -> dict[str, Any]:
     decided, better, variance = ends(share, gain)
-    known: dict[str, Any] = dict.fromkeys(RESULTS.fields, "") | {"share": share, "gain": gain, "n": SERIES}
-    known |= {"promoted": better.mean(), "rolled_back": ((decided <= LONGEST) & ~better).mean()}
+    known: dict[str, Any] = {"share": share, "gain": gain, "n": SERIES, "promoted": better.mean()}
+    known["rolled_back"] = ((decided <= LONGEST) & ~better).mean()
     if gain and (decided <= LONGEST).mean() >= POWER:
         most = int(np.quantile(decided, POWER, method="higher"))
         error = WRONG - gain
@@ -65,19 +64,12 @@ def row_of(share: float, gain: float) -> Row:
         known |= {"requests": round(np.minimum(decided, most).mean()), "needed": most}
         known |= {"fixed_ab": round(fixed(arms, gain)), "fixed_differences": round(fixed(variance, gain))}
     print(known, flush=True)
-    return {name: str(value) for name, value in (known | about(COMMAND)).items()}
+    return known | about(COMMAND)
 
 
 def table(rows: Sequence[Row]) -> str:
-    head = (
-        "share",
-        "candidate's gain",
-        "promoted",
-        "rolled back",
-        "mean requests",
-        "of a fixed A/B",
-        "of fixed differences",
-    )
+    head = ["share", "candidate's gain", "promoted", "rolled back", "mean requests", "of a fixed A/B"]
+    head.append("of fixed differences")
     lines = []
     for row in sorted(rows, key=lambda row: (float(row["share"]), float(row["gain"]))):
         fixed_sizes = [row["fixed_ab"], row["fixed_differences"]]
@@ -85,8 +77,7 @@ def table(rows: Sequence[Row]) -> str:
         shares = [f"{float(row[name]):.1%}" for name in ("promoted", "rolled_back")]
         mean = f"{int(row['requests']):,}" if row["requests"] else ""
         lines.append([f"{float(row['share']):.0%}", f"{float(row['gain']):+.2f}", *shares, mean, *parts])
-    made = "; ".join(sorted({f"{row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows}))
-    foot = f"Simulated: {SERIES:,} series of at most {LONGEST:,} requests each. `{COMMAND}` on {made}."
+    foot = f"Simulated: {SERIES:,} series of at most {LONGEST:,} requests each. `{COMMAND}` on {origin(rows, 'machine versions')}."
     return f"{markdown(head, lines)}\n\n{foot}"
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import records
 from l2d.runs.folder import RunFolder
-from provenance import commit
-from records import RAN, Results, Row
+from records import RAN, Results, Row, commit
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
 TUNED = Results("tuned", f"{' '.join(NAMES)} seed", f"chosen trials validation test {RAN}", compared="test")

@@ -37,9 +37,12 @@ def test_rows_are_written_sorted_and_read_back(bench: Bench, tmp_path: Path) -> 
     results.write([*ROWS, again])
     assert results.read() == [ROWS[1], again]
     same, other = (ROWS[0] | {"test": test, "commit": "later"} for test in ("0.2", "0.25"))
-    merged = bench("records").merged
-    assert merged(ROWS, [same], ["seed"], ["test"]) == ROWS
-    assert merged(ROWS, [other], ["seed"], ["test"]) == [other, ROWS[1]]
+    compared = records.Results(tmp_path / "rows", "dataset seed", "test n machine torch commit", compared="test")
+    compared.write(ROWS)
+    compared.add([same])
+    assert compared.read() == ROWS[::-1]
+    compared.add([other])
+    assert compared.read() == [ROWS[1], other]
 
 
 def test_figures(bench: Bench) -> None:
