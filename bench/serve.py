@@ -21,6 +21,7 @@ from typing import Any
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks
 
+import psutil
 
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
@@ -109,7 +110,7 @@ def server(run: Path, folder: Path, *arguments: str) -> Any:
     """A server of this run: its port and its process."""
     port = free_port()
     command = [sys.executable, "-m", "l2d", "serve", str(run), f"--port={port}", f"--log={folder / 'log.sqlite'}"]
-    process = subprocess.Popen([*command, *arguments], cwd=folder, stderr=subprocess.DEVNULL)
+    process = psutil.Popen([*command, *arguments], cwd=folder, stderr=subprocess.DEVNULL)
     try:
         asyncio.run(ready(port))
         yield port, process
@@ -135,11 +136,6 @@ async def ready(port: int) -> None:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
-
-
-def megabytes(process: subprocess.Popen[bytes]) -> float:
-    lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def summed(what: str, router: str, clients: int, times: Sequence[float], **others: float) -> Row:
@@ -225,9 +221,10 @@ def measure_memory(run: Path, texts: Sequence[str], folder: Path, requests: int)
 
     with server(run, folder) as (port, process):
         times = asyncio.run(ask(port, requests // 10))
-        before = megabytes(process)
+        before = process.memory_info().rss / 2**20
         times += asyncio.run(ask(port, requests - requests // 10))
-        found = summed("memory", "mlp", 16, times, mb_before=before, mb_after=megabytes(process))
+        after = process.memory_info().rss / 2**20
+        found = summed("memory", "mlp", 16, times, mb_before=before, mb_after=after)
         return found | {"p50_ms": "", "p99_ms": ""}
 
 

@@ -4,7 +4,6 @@ Queries, models and the hour are simulated. A router is trained on them, a log i
 headless Chromium looks at the page of a server with both. A minute on two cores.
 """
 
-import csv
 import secrets
 import tempfile
 import time
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+import l2d
 from chromium import BROWSER, chromium
 from l2d.logs.decision import Decision, ReportedOutcome, id_at
 from l2d.logs.operations import add_decisions, add_outcomes
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
-from records import ROOT, parser_of, trained
+from records import ROOT, parser_of
 from serve import server
 
 PICTURE = ROOT / "docs" / "pictures" / "serve.png"
@@ -42,17 +42,10 @@ def simulated(n: int, rng: np.random.Generator) -> tuple[list[str], np.ndarray]:
 
 
 def train(folder: Path, rng: np.random.Generator) -> Path:
-    """Train a router on simulated queries; return its run folder, relative to `folder`."""
+    """A router that learned from simulated queries, in the folder "router"."""
     texts, right = simulated(QUERIES, rng)
-    file = folder / "queries.csv"
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.writer(lines)
-        writer.writerow(["prompt", *(f"correct_{name}" for name in MODELS)])
-        writer.writerows([text, *row] for text, row in zip(texts, right.astype(int).tolist(), strict=True))
-    data = ["dataset=table", f"dataset.path={file}", "dataset.text=prompt"]
-    prices = ["cost=error_plus_cost", f"cost.prices={list(PRICES)}"]
-    run, _ = trained([*data, *prices, "method=linear", f"runs_dir={folder / 'runs'}", "progress=false"])
-    return run.path.relative_to(folder)
+    l2d.fit(texts, errors=~right, prices=PRICES, experts=MODELS, method="linear").save(folder / "router")
+    return Path("router")
 
 
 def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
