@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from l2d.core.plan import Rows, View, chances_of, follow, induct, learn_chances, least_cost
+from l2d.core.plan import View, chances_of, follow, least_cost
+from l2d.core.plan_learning import Rows, induct, learn_chances
 
 CHANCES = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
 PRICES = (0.02, 0.02, 0.03, 0.03, 0.04, 0.04)

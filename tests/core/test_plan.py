@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from l2d.core import plan as plans
-from l2d.core.plan import Rows, View
+from l2d.core.plan import View
+from l2d.core.plan_learning import PENALTY, Rows, induct, learn_chances, logistic
 
 
 def view_of(kinds: list[list[int]], logits: list[list[float]] | None = None) -> View:
@@ -66,15 +67,15 @@ def test_logistic_regression_is_that_of_scikit_learn() -> None:
     draw = np.random.default_rng(0)
     points = draw.normal(size=(400, 3))
     right = (draw.random(400) < 1 / (1 + np.exp(-points @ [1.0, -2.0, 0.5] - 0.3))).astype(float)
-    found = plans.logistic(torch.from_numpy(np.hstack([points, np.ones((400, 1))])), torch.from_numpy(right))
-    model = LogisticRegression(C=1 / (plans.PENALTY * 400), tol=1e-8).fit(points, right)
+    found = logistic(torch.from_numpy(np.hstack([points, np.ones((400, 1))])), torch.from_numpy(right))
+    model = LogisticRegression(C=1 / (PENALTY * 400), tol=1e-8).fit(points, right)
     assert found[:3].numpy() == pytest.approx(model.coef_[0], abs=1e-3)
     assert float(found[3]) == pytest.approx(model.intercept_[0], abs=1e-3)
 
 
 def test_a_separable_fit_stays_finite() -> None:
     points = torch.stack([torch.tensor([-1.0, 1.0]).repeat(50), torch.ones(100)], dim=1)
-    assert plans.logistic(points, (points[:, 0] > 0).float()).isfinite().all()
+    assert logistic(points, (points[:, 0] > 0).float()).isfinite().all()
 
 
 def world(n: int, seed: int = 0) -> tuple[View, Tensor, Tensor]:
@@ -93,8 +94,8 @@ def followed_by(plan: plans.Plan, view: View, weights: Tensor) -> plans.Followed
 def test_the_induction_finds_that_two_who_agree_are_right() -> None:
     """Agreeing, they are right; else ask the third: .02 + .51·.35 = .1985. One alone: .31; the dear one: .35."""
     view, right, prices = world(6000)
-    chances = plans.learn_chances(view, right)
-    plan = plans.least_cost(plans.induct(Rows.of(view, right, chances), prices))
+    chances = learn_chances(view, right)
+    plan = plans.least_cost(induct(Rows.of(view, right, chances), prices))
     new, outcomes, _ = world(6000, seed=1)
     followed = followed_by(plan, new, chances)
     cost, spent = followed.costs(1 - outcomes, prices)
@@ -107,11 +108,9 @@ def test_the_induction_finds_that_two_who_agree_are_right() -> None:
 def test_a_dear_third_expert_is_not_asked() -> None:
     """At .9 the third costs more than guessing between two that disagree."""
     view, right, _ = world(4000)
-    chances = plans.learn_chances(view, right)
+    chances = learn_chances(view, right)
     prices = torch.tensor([0.01, 0.01, 0.9])
-    followed = Rows.of(view, right, chances).follow(
-        plans.least_cost(plans.induct(Rows.of(view, right, chances), prices))
-    )
+    followed = Rows.of(view, right, chances).follow(plans.least_cost(induct(Rows.of(view, right, chances), prices)))
     assert not followed.asked[:, 2].any()
     assert float(followed.costs(1 - right, prices)[0].mean()) == pytest.approx(0.31, abs=0.02)
 
@@ -121,9 +120,9 @@ def test_the_value_of_a_row_does_not_know_its_own_outcome() -> None:
     draw = torch.Generator().manual_seed(3)
     right = (torch.rand(3000, 3, generator=draw) < 0.5).float()
     view = View(torch.zeros(3000, 3), torch.arange(3).expand(3000, 3), torch.randn(3000, 3, 1, generator=draw))
-    chances = plans.learn_chances(view, right)
+    chances = learn_chances(view, right)
     rows = Rows.of(view, right, chances)
-    followed = rows.follow(plans.least_cost(plans.induct(rows, torch.full((3,), 0.001))))
+    followed = rows.follow(plans.least_cost(induct(rows, torch.full((3,), 0.001))))
     assert float(followed.costs(1 - right, torch.full((3,), 0.001))[0].mean()) == pytest.approx(0.5, abs=0.03)
 
 
@@ -193,8 +192,8 @@ def test_candidates_of_each_simple_kind(kind: str, count: int) -> None:
 
 def test_one_who_may_not_be_asked_is_not() -> None:
     view, right, prices = world(2000)
-    chances = plans.learn_chances(view, right)
-    plan = plans.least_cost(plans.induct(Rows.of(view, right, chances), prices))
+    chances = learn_chances(view, right)
+    plan = plans.least_cost(induct(Rows.of(view, right, chances), prices))
     nobody = torch.zeros(2000, 3, dtype=torch.bool)
     free, _ = plan(view, nobody, torch.full((2000, 3), -1.0), nobody)
     blocked = nobody.clone()

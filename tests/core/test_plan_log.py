@@ -5,19 +5,8 @@ import torch
 from torch import Tensor
 
 from l2d.core.guard import paired
-from l2d.core.plan import (
-    NEVER,
-    Plan,
-    Rows,
-    View,
-    chances_of,
-    follow,
-    if_two_disagree,
-    in_turn,
-    induct,
-    learn_chances,
-    least_cost,
-)
+from l2d.core.plan import Plan, View, chances_of, follow, if_two_disagree, in_turn, least_cost
+from l2d.core.plan_learning import NEVER, Rows, induct, learn_chances
 from l2d.core.plan_log import off_policy, reached, supported, turns_of
 from l2d.core.replies import Asks
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from l2d.core.plan import LEAST_SEEN, Plan, View, crossed_regression, every_set, fold_numbers, state_features
+from l2d.core.plan import Plan, View, every_set, state_features
+from l2d.core.plan_learning import LEAST_SEEN, crossed_regression, fold_numbers
 from l2d.core.replies import Asks
 
 Chances = Callable[[Tensor, Tensor], Tensor]  # see follow in core/plan.py

@@ -12,19 +12,17 @@ from l2d.core.plan import (
     SIMPLE,
     Followed,
     Plan,
-    Rows,
     View,
     chances_of,
     follow,
     in_turn,
-    induct,
-    learn_chances,
     least_cost,
     one_choice,
     simple_candidates,
     simple_plan,
     view_of,
 )
+from l2d.core.plan_learning import Rows, induct, learn_chances
 from l2d.core.plan_log import off_policy, reached, supported, turns_of
 from l2d.core.replies import Asks, Replies
 from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
