@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -105,7 +105,7 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
     options = ["-q", "-p", "cacheprovider", "-o", f"cache_dir={cache}", "--assert=plain"]
     settings = {"PYTHONPATH": f"{tree / 'src'}:{tree}", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", *options, *arguments]
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=tree, env=os.environ | settings, start_new_session=True, **silent)
     try:
         status = process.wait(max(0.0, end - time.monotonic()))

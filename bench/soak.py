@@ -67,12 +67,12 @@ class Soak:
         (folder / "upstreams.yaml").write_text(json.dumps(upstreams))
         self.server = self.started()
 
-    def started(self) -> psutil.Popen:
+    def started(self) -> subprocess.Popen[bytes]:
         where = [f"--port={self.port}", f"--log={self.log}", f"--upstreams={self.folder / 'upstreams.yaml'}"]
         command = [sys.executable, "-m", "l2d", "serve", str(self.run), *where]
         environment = os.environ | {"L2D_ADMIN_TOKEN": "soak", "OMP_NUM_THREADS": "1"}
         with (self.folder / "stderr.txt").open("ab") as errors:
-            return psutil.Popen(command, stderr=errors, env=environment)
+            return subprocess.Popen(command, stderr=errors, env=environment)
 
     async def upstream(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -169,7 +169,8 @@ class Soak:
         while True:
             await asyncio.sleep(5)
             with suppress(psutil.Error):
-                self.sizes.append((self.server.memory_info().rss / 2**20, self.server.num_fds()))
+                server = psutil.Process(self.server.pid)
+                self.sizes.append((server.memory_info().rss / 2**20, server.num_fds()))
 
     async def go(self) -> None:
         await ready(self.port)

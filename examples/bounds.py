@@ -98,10 +98,6 @@ class MarginBound:
     def total(self) -> float:
         return self.empirical + self.complexity + self.confidence + self.uniform
 
-    def points_needed(self, m: int, level: float) -> float:
-        """The number of points like these m at which the bound is at a level: all but the first term fall as 1/√m."""
-        return m * ((self.total - self.empirical) / (level - self.empirical)) ** 2
-
 
 def first_margin_bound(
     empirical: float, rademacher: float, p: int, m: int, delta: float, constants: str

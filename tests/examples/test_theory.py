@@ -3,10 +3,8 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import theory
 from theory import main, make_theory_parser
 
 Call = Callable[..., str]
@@ -31,10 +29,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 def test_help_lists_commands_and_its_examples_parse(call: Call) -> None:
     assert call() == call("--help")
-    for name in ("bound", "consistency"):
-        assert f"\n    {name}" in call()
-        example = next(line for line in call(name, "--help").splitlines() if line.startswith("  python "))
-        assert make_theory_parser().parse_args(example.split()[2:]).command == name
+    example = next(line for line in call("consistency", "--help").splitlines() if line.startswith("  python "))
+    assert make_theory_parser().parse_args(example.split()[2:]).command == "consistency"
 
 
 def test_the_counterexample(call: Call) -> None:
@@ -51,26 +47,6 @@ def test_the_counterexample(call: Call) -> None:
     assert text == call("consistency")
 
 
-def test_flags_of_the_bound(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def record(*given: Any, **named: Any) -> str:
-        asked.append((*given, *([named] if named else [])))
-        return "shown"
-
-    for name in ("load_linear_router", "bound_report", "bound_text"):
-        monkeypatch.setattr(theory, name, record)
-    bound = "bound there --rho 1 2 --rewards complement --delta 0.5 --ceiling 7 --draws 9 --seed 3 --data-dir d --runs-dir r"
-    assert call(*bound.split(), "--trust", "m", "--trust", "n") == "shown\n"
-    chosen = {"rho": [1.0, 2.0], "rewards": "complement", "delta": 0.5, "ceiling": 7.0, "draws": 9, "seed": 3}
-    places = {"data_dir": "d", "runs_dir": "r"}
-    assert asked[:2] == [(Path("there"), places, ["m", "n"]), ("shown", chosen)]
-    asked.clear()
-    call("bound", "there")
-    defaults = {"rho": None, "rewards": None, "delta": 0.05, "ceiling": 6.0, "draws": 200, "seed": 0}
-    assert asked[:2] == [(Path("there"), {}, []), ("shown", defaults)]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -82,14 +58,6 @@ def test_flags_of_the_bound(call: Call, monkeypatch: pytest.MonkeyPatch) -> None
         ("consistency --rho 1 -1", "--rho[2]=-1.0"),
         ("consistency --rho 1 1e9", "--rho=[1.0, 1000000000.0]"),
         ("consistency --p half 0.5", "--p: "),
-        ("bound", "RUN"),
-        ("bound nowhere", "nowhere: no such folder"),
-        ("bound .", "config.yaml"),
-        ("bound . --delta 1.5", "--delta=1.5"),
-        ("bound . --rewards none", "--rewards: "),
-        ("bound . --draws 1", "--draws=1"),
-        ("bound . --ceiling 0", "--ceiling=0.0"),
-        ("bound . --seed -1", "--seed=-1"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(call: Call, tmp_path: Path, arguments: str, words: str) -> None:

@@ -11,15 +11,14 @@ import filelock
 import numpy as np
 import pytest
 import torch
-from linear_router import splits_of_router
 from tests.conftest import QUICK
 from tests.running import folder_of, train
 
 from l2d import Router
 from l2d.assembly import build
-from l2d.assembly.build import make_splits
+from l2d.assembly.assemble import Splits
 from l2d.assembly.make import make_dataset
-from l2d.config import check, compose
+from l2d.config import Experiment, check, compose
 from l2d.core.decisions import argmax_last
 from l2d.core.results import Score
 from l2d.data.sets.table import Table
@@ -178,8 +177,6 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     assert not torch.isin(chosen.train.rows, chosen.validation.rows).any()
     at_once = splits_of_router(check(config(file, tmp_path, "method=knn", "checkpoint=best")))
     assert len(at_once.train) == N  # it has no epochs to choose from
-    held_out = check(config(file, tmp_path, "method=mild", "evaluation=holdout"))
-    assert torch.equal(splits_of_router(held_out).train.rows, make_splits(held_out).train.rows)
 
 
 @pytest.mark.slow
@@ -197,6 +194,11 @@ def test_a_budget_compares_routers_on_rows_that_both_learned_from(more: list[str
         both += sorted({*learned} & {*following} & final)
     assert kept.learned.tolist() == sorted(both)
     assert len(kept.errors) == N
+
+
+def splits_of_router(experiment: Experiment) -> Splits:
+    """The rows that a cross-validated run's router learned from."""
+    return fold_rows(experiment).source(()).splits(experiment)
 
 
 def learned_in_folds(rows: FoldedRows) -> list[tuple[list[int], list[int]]]:
