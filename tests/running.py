@@ -27,13 +27,12 @@ def folder_of(cfg: Any) -> Path:
 
 
 def train(cfg: Any) -> dict[str, Any]:
-    """As `l2d train` does it; what metrics.json holds, nothing where the run did not finish."""
+    """As `l2d train` does it; what metrics.json holds, nothing after a dry run."""
     experiment = with_listed_prices(check(cfg))
     run = RunFolder.of(experiment.plain)
     if answered(experiment, run):
         return run.metrics().as_json() if run.finished else {}
-    metrics = train_and_judge(experiment, run)
-    return {} if metrics is None else metrics.as_json()
+    return train_and_judge(experiment, run).as_json()
 
 
 def build(cfg: Any, parts: int = 1) -> tuple[DeferralData, RouterModule]:

@@ -115,8 +115,8 @@ def test_ctrl_c(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_said_is_not_of_a_run(rows: Rows, capsys: Any) -> None:
     fit(*rows, options=quick(30, {"checkpoint": "best", "recipe.patience": 1}))
     assert capsys.readouterr().out == ""
-    with pytest.raises(ParameterError, match=r"^stop_after=1: "):
-        fit(*rows, options=quick(more={"stop_after": 1}))
+    with pytest.raises(ParameterError, match=r"^logger=wandb: "):
+        fit(*rows, options=quick(more={"logger": "wandb"}))
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: "):
         fit(*rows, options=quick(more={"evaluation": "cross_validate"}))
 

@@ -17,7 +17,6 @@ from l2d.utils.files import write_json
 
 
 def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
-    """paused: after epoch 2."""
     run = RunFolder(folder)
     folder.mkdir(parents=True)
     if data:
@@ -25,8 +24,6 @@ def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
     if state != "missing":
         run.checkpoints.mkdir()
         (run.checkpoints / "last.ckpt").touch()
-    if state == "paused":
-        run.pause(2)
     if state == "finished":
         write_json(folder / "metrics.json", example_metrics(0.25, p=5).as_json())
     return run
@@ -51,22 +48,13 @@ def test_what_is_answered(
     assert ("0.25" in out) == (finished and dry_run == "false")
 
 
-def test_what_is_paused_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = prepared(tmp_path / "run", "paused")
-    assert answered(experiment(stop_after=1), run)
-    assert "epoch 2" in capsys.readouterr().out
-    assert not answered(experiment(stop_after=3), run)
-    assert not answered(experiment(), run)
-
-
-@pytest.mark.parametrize("state", ["finished", "paused"])
-def test_a_result_of_other_data_is_not_taken(tmp_path: Path, state: str) -> None:
-    asked = experiment(dataset="mmlu_sim", stop_after=2)
+def test_a_result_of_other_data_is_not_taken(tmp_path: Path) -> None:
+    asked = experiment(dataset="mmlu_sim")
     data = data_fingerprint(asked)
     assert len(data) == 16
-    assert answered(asked, prepared(tmp_path / "same", state, data))
+    assert answered(asked, prepared(tmp_path / "same", "finished", data))
     with pytest.raises(L2DError, match="other data"):
-        answered(asked, prepared(tmp_path / "other", state, data[::-1]))
+        answered(asked, prepared(tmp_path / "other", "finished", data[::-1]))
 
 
 def test_it_is_said_that_ones_own_code_changed(

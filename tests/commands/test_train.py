@@ -36,7 +36,7 @@ from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
 from l2d.data.sets.prepared import write_prepared
-from l2d.lightning.checkpoints import EpochCheckpoint, read_checkpoint
+from l2d.lightning.checkpoints import EpochCheckpoint
 from l2d.lightning.learner import Learner
 from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
@@ -247,25 +247,6 @@ def test_resumes_to_the_same_result(
     crash(broken, *CRASHES[where], monkeypatch)
     train(broken)
     check_same(folder(broken), unbroken[checkpoint])
-
-
-@pytest.mark.slow
-def test_stops_where_told_and_goes_on_to_the_same_result(
-    unbroken: dict[str, Path], tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [f"runs_dir={tmp_path / 'told'}", "checkpoint=best", *LIVELY]
-    path = folder(tiny(*given))
-    for epoch in (1, 2):
-        assert train(tiny(*given, f"stop_after={epoch}")) == {}
-        run = RunFolder(path)
-        assert (run.paused_after, run.finished) == (epoch, False)
-        assert read_checkpoint(path / "checkpoints" / "last.ckpt")["epoch"] + 1 == epoch
-        history = (path / "history.csv").read_text().splitlines()
-        assert len(history) == 1 + epoch
-    assert train(tiny(*given, "stop_after=1")) == {}
-    assert "stopped after epoch 2 already" in capsys.readouterr().out
-    train(tiny(*given))
-    check_same(path, unbroken["best"])
 
 
 @pytest.mark.slow

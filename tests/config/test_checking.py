@@ -56,7 +56,7 @@ def refusal(given: list[str]) -> str:
 # which the last is refused.
 WRONG_VALUES = {
     "equal to 0": ["method.tau=-1", "recipe.optimizer.weight_decay=-1"],
-    "equal to 1": ["experts=trained; experts.recipe.epochs=0", "recipe.epochs=0", "trainer.devices=0", "stop_after=0"],
+    "equal to 1": ["experts=trained; experts.recipe.epochs=0", "recipe.epochs=0", "trainer.devices=0"],
     "at least 2": ["setup.coverage=[1.0]"],
     "less than 1": ["dataset=table; dataset.test_fraction=1"],
     "greater than 0": ["recipe=fast; recipe.optimizer.lr=-3"],
@@ -69,7 +69,6 @@ WRONG_VALUES = {
     "'online'": ["logger=wandb; logger.mode=onlin"],
     "'default'": ["recipe.compile=true"],
     "checkpoint": ["recipe.patience=3"],
-    "stop_after": ["stop_after=1; force=true"],
     "router.model": ["dataset=table; router=minilm_tuned; router.reads.model=other"],
 }
 # Overrides, the beginning of the line, and a word of the problem.
@@ -385,7 +384,7 @@ def search(**changes: Any) -> Any:
         ({"final_seeds": [1, 1]}, "tune.final_seeds"),
         ({"values": {"method.tau": []}}, "tune.values={'method.tau': []}"),
         ({"values": {}}, "tune.values={}"),
-        ({"values": {"stop_after": [3]}}, "tune.values={'stop_after': [3]}"),
+        ({"values": {"seed": [3]}}, "tune.values={'seed': [3]}"),
         ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets=[1.0]: "),
     ],
 )
@@ -399,6 +398,11 @@ def test_a_search_that_is_right() -> None:
     options = check_search(search(search="paper", offsets=[-1, 2.5]))
     assert (options.search, options.offsets, options.seeds) == ("paper", [-1, 2.5], [0])
     assert check_search(compose().tune).search is None
+
+
+def test_a_key_of_earlier_versions_is_read() -> None:
+    plain = to_plain(composed(()))
+    assert check({**plain, "stop_after": None}).plain == check(plain).plain
 
 
 def test_the_recipe_of_machines_beside_people_is_written_in_one_way() -> None:

@@ -37,7 +37,7 @@ def changed(plain: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 SAME: list[tuple[str, Any]] = [
-    *(("method.rho.offset", 5), ("method.rho.total", 1), ("recipe.epochs", 15.0), ("seed", 1), ("stop_after", 3)),
+    *(("method.rho.offset", 5), ("method.rho.total", 1), ("recipe.epochs", 15.0), ("seed", 1)),
     *(("runs_dir", "x"), ("data_dir", "y"), ("progress", False), ("force", True), ("dry_run", True)),
     *(("logger", {"name": "wandb", "project": "x"}), ("setup.prices", [1, 2, 3, 4, 5]), ("aux_weight", 2.0)),
     *(("method.about", {"title": "Another title"}), ("dataset.about", {}), ("tune.folds", 7)),

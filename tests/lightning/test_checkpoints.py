@@ -58,20 +58,6 @@ def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Pa
     assert (again.best, again.best_epoch, again.best_weights) == (keeper.best, keeper.best_epoch, keeper.best_weights)
 
 
-def test_stop_after_is_the_number_of_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint of the epoch that training stops at is written, whether or not one is due."""
-    saved: list[int] = []
-    monkeypatch.setattr(EpochCheckpoint, "_save", lambda _, trainer: saved.append(trainer.current_epoch + 1))
-    checkpoint = EpochCheckpoint(tmp_path, None, stop_after=2)
-    checkpoint.write_seconds = 1e9
-    trainers = [in_epoch(epoch, {}) for epoch in range(3)]
-    for trainer in trainers:
-        checkpoint.on_train_epoch_end(trainer, MODULE)
-    assert [trainer.should_stop for trainer in trainers] == [False, True, True]
-    assert saved == [2, 3]
-    assert not checkpoint.out_of_patience
-
-
 VALUES = [0.5, 0.4, 0.4, 0.3, 0.35, 0.31]
 
 
@@ -155,22 +141,22 @@ class Falling(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def run(folder: Path, stop_after: int | None, resumed: bool) -> tuple[pl.Trainer, EpochCheckpoint]:
-    checkpoint = EpochCheckpoint(folder, LOSS, stop_after, patience=2)
+def run(folder: Path, epochs: int, resumed: bool) -> tuple[pl.Trainer, EpochCheckpoint]:
+    checkpoint = EpochCheckpoint(folder, LOSS, patience=2)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=6, callbacks=[checkpoint], log_every_n_steps=1, **quiet)  # type: ignore[arg-type]
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=epochs, callbacks=[checkpoint], log_every_n_steps=1, **quiet)  # type: ignore[arg-type]
     loader: Any = Parts([torch.ones(2, 1)])  # type: ignore[list-item]
     trainer.fit(Falling(VALUES), loader, loader, ckpt_path=folder / "last.ckpt" if resumed else None, weights_only=True)
     return trainer, checkpoint
 
 
 def test_patience_with_lightning_itself(tmp_path: Path) -> None:
-    """Stopped after 5 of 6 epochs as told, resumed, out of patience in the sixth; resumed once more it trains nothing."""
+    """Ended after 5 of 6 epochs, resumed, out of patience in the sixth; resumed once more it trains nothing."""
     first, paused = run(tmp_path, 5, resumed=False)
     assert (first.current_epoch, paused.out_of_patience) == (5, False)
-    second, done = run(tmp_path, None, resumed=True)
+    second, done = run(tmp_path, 6, resumed=True)
     assert (second.current_epoch, done.out_of_patience, done.best_epoch) == (6, True, 4)
     state = read_checkpoint(tmp_path / "last.ckpt")  # nothing but tensors and plain values
     assert state["callbacks"]["EpochCheckpoint"]["stopping"]["wait_count"] == 2
-    third, again = run(tmp_path, None, resumed=True)
+    third, again = run(tmp_path, 6, resumed=True)
     assert (third.global_step, again.out_of_patience) == (6, True)

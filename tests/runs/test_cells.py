@@ -20,7 +20,7 @@ from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import variant
 from l2d.core.prices import Prices
 from l2d.runs.cells import compose_all, listing, make_cells, named, results_table, split_method, without_seed
-from l2d.runs.folder import RunFolder, Standing
+from l2d.runs.folder import RunFolder
 from l2d.utils.files import write_json
 
 Frame = tuple[str, ...]
@@ -173,10 +173,10 @@ def test_a_cell_knows_why_it_cannot_be_run(tmp_path: Path, given: str, start: st
     assert "1 missing" in listing([cell])
 
 
-def test_a_cell_knows_its_data_and_where_it_stops(tmp_path: Path) -> None:
-    given = ["dataset=mmlu_sim", "stop_after=2", "logger._target_=tests.metrics_example.Mine"]
+def test_a_cell_knows_its_data(tmp_path: Path) -> None:
+    given = ["dataset=mmlu_sim", "logger._target_=tests.metrics_example.Mine"]
     [cell] = make_cells([given], compose_in(tmp_path))
-    assert (len(cell.data), cell.stop_after) == (16, 2)
+    assert len(cell.data) == 16
     assert cell.own_modules == {"tests.metrics_example"}
     assert f"runs_dir='{tmp_path}'" in cell.places
 
@@ -185,17 +185,11 @@ def test_listing_and_results(tmp_path: Path) -> None:
     cells = some_cells(tmp_path, 5)
     finish(cells[0], 0.2)
     finish(cells[1], 0.4)
-    for cell in cells[2:4]:
-        cell.run.checkpoints.mkdir(parents=True)
-        (cell.run.checkpoints / "last.ckpt").touch()
-    cells[3].run.pause(2)
-    cells[3] = replace(cells[3], stop_after=2)
-    standings = ["finished", "finished", "begun", "paused", "missing"]
-    assert [cell.run.standing(cell.stop_after) for cell in cells] == [Standing(one) for one in standings]
-    assert [cell.done for cell in cells] == [True, True, False, True, False]
+    cells[2].run.checkpoints.mkdir(parents=True)
+    (cells[2].run.checkpoints / "last.ckpt").touch()
+    assert [cell.run.standing.value for cell in cells] == ["finished", "finished", "begun", "missing", "missing"]
     text = listing(cells)
-    counts = re.findall(r"\d (?:finished|paused|begun|missing)", text)
-    assert counts == ["2 finished", "1 paused", "1 begun", "1 missing"]
+    assert re.findall(r"\d (?:finished|begun|missing)", text) == ["2 finished", "1 begun", "2 missing"]
     assert "0:05:00" in text  # three runs of 100 s
     assert [line.rpartition("  ")[2] for line in text.splitlines()[4:7]] == ["100 s"] * 3
     assert "0:08:20" in listing(cells, force=True)

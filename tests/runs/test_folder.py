@@ -122,8 +122,6 @@ def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:
     for text, parts in (("4", 4), ("0", 1), ("", 1)):
         (tmp_path / "batch_parts.txt").write_text(text)
         assert run.batch_parts == parts
-    (tmp_path / "paused.txt").write_text("half")
-    assert run.paused_after == 0
 
 
 def test_asking_who_holds_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:

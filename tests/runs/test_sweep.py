@@ -70,16 +70,6 @@ def test_a_result_of_other_data_is_a_failure(cell: Cell) -> None:
     assert first_progress(other, force=True).state is State.TO_DO
 
 
-def test_a_paused_run_is_done_for_those_who_wanted_that(cell: Cell) -> None:
-    cell.run.checkpoints.mkdir(parents=True)
-    (cell.run.checkpoints / "last.ckpt").touch()
-    cell.run.pause(2)
-    states = {stop: first_progress(replace(cell, stop_after=stop), force=False).state for stop in (None, 2, 3)}
-    assert states == {None: State.TO_DO, 2: State.DONE, 3: State.TO_DO}
-    (cell.run.path / "data.txt").write_text("aaaa\n")
-    assert first_progress(replace(cell, stop_after=2, data="bbbb"), force=False).state is State.FAILED
-
-
 BEFORE = (Progress(State.TO_DO), Progress(State.HELD), Progress(State.TO_DO, kills=1))
 
 

@@ -1,7 +1,6 @@
 """Every row is judged by a router that did not see it."""
 
 import csv
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -266,17 +265,6 @@ def test_a_killed_run_goes_on_where_it_was(
     other = config(file, tmp_path / "other", "method=mild")
     assert train(other) == metrics
     assert (folder_of(other) / "test.npz").read_bytes() == (folder_of(cfg) / "test.npz").read_bytes()
-
-
-@pytest.mark.full
-def test_stop_after_pauses_and_force_begins_anew(file: Path, tmp_path: Path) -> None:
-    cfg = config(file, tmp_path, "method=mild")
-    assert train(config(file, tmp_path, "method=mild", "stop_after=1")) == {}
-    metrics = train(cfg)
-    assert metrics == train(config(file, tmp_path / "other", "method=mild"))
-    (folder_of(cfg) / "metrics.json").write_text(json.dumps(metrics | {"epochs": 99}))
-    assert train(cfg)["epochs"] == 99  # it is finished
-    assert train(config(file, tmp_path, "method=mild", "force=true")) == metrics
 
 
 @pytest.mark.slow

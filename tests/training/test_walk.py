@@ -160,10 +160,9 @@ class Walk:
 def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ran out of memory before, so that its batches come in two parts."""
     patience = ["recipe.patience=3"] if checkpoint == "best" else []
-    steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}", "stop_after=4", *patience)
+    steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}", *patience)
     steps.run.divide_batches(2)
     assert steps.go() == example_metrics()
-    assert steps.checkpoint.stop_after == 4
     assert getattr(steps.checkpoint.stopping, "patience", None) == (3 if patience else None)
     assert steps.left_out == [30]
     wanted: dict[str, Any] = {"data": 2, "kept": (checkpoint, kept), "reported": example_metrics()}
@@ -207,28 +206,6 @@ def test_what_another_process_finished_meanwhile_is_taken(tmp_path: Path, monkey
     assert "kept" not in steps.told
     with pytest.raises(L2DError, match="other data"):
         steps.go(data="other")
-
-
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(
-    patient: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = check(compose(["recipe.epochs=4", "recipe.patience=2", "stop_after=3", "checkpoint=best"]))
-    run, said = RunFolder(tmp_path), list[str]()
-    monkeypatch.setattr(walk, "say", said.append)
-    checkpoint: Any = SimpleNamespace(out_of_patience=not patient)
-
-    def stopped(epoch: int) -> bool:
-        at: Any = SimpleNamespace(current_epoch=epoch)
-        return walk.stopped_early(experiment, run, at, checkpoint)
-
-    assert not stopped(4)
-    assert said == []
-    assert stopped(3) is patient
-    [line] = said
-    for word in ("epoch 3 of 4", "stop_after" if patient else "recipe.patience=2", str(tmp_path)):
-        assert word in line
-    assert run.paused_after == (3 if patient else 0)
 
 
 def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["++stop_after=1"], "stop_after: .*recipe.epochs"),
+        (["fold=1/2"], "fold: .*tune.folds"),
         (["force=true"], "force=true"),
         (["evaluation=cross_validate"], "evaluation"),
         (["trainer.devices=2"], r"trainer\.devices"),

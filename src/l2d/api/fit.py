@@ -144,11 +144,10 @@ def read_given(
 
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:
-    stop, logger, evaluation = experiment.settings.stop_after, experiment.logger.name, experiment.settings.evaluation
-    given = {"stop_after": stop, "logger": logger, "evaluation": evaluation}
-    for key, usual in (("stop_after", (None,)), ("logger", ("csv",)), ("evaluation", ("auto", "holdout"))):
-        if given[key] not in usual:
-            raise ParameterError(key, "is for runs with a folder; use l2d train", given[key])
+    logger, evaluation = experiment.logger.name, experiment.settings.evaluation
+    for key, given, usual in (("logger", logger, ("csv",)), ("evaluation", evaluation, ("auto", "holdout"))):
+        if given not in usual:
+            raise ParameterError(key, "is for runs with a folder; use l2d train", given)
 
 
 def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:

@@ -14,7 +14,7 @@ from l2d.config import Experiment, check, check_search
 from l2d.core.prices import Prices, price_hint
 from l2d.core.results import RunMetrics
 from l2d.lightning.quick_imports import freeze_what_lives, import_quickly
-from l2d.runs.folder import RunFolder, Standing
+from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_line, format_table, write_run_picture
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
@@ -70,7 +70,7 @@ def train_job(cfg: Any) -> None:
         check_parts(experiment)
         with ended_by_signals():
             metrics = train(experiment, run)
-        if metrics is not None and is_first_process():
+        if is_first_process():
             prices = Prices.of(experiment.plain)
             alone = f"\n{run.candidates}{format_table(metrics, prices)}\n\n{run.path}"
             say(f"{format_line(metrics, prices)}  {run.path}" if in_a_sweep() else alone)
@@ -78,16 +78,13 @@ def train_job(cfg: Any) -> None:
 
 
 def answered(experiment: Experiment, run: RunFolder) -> bool:
-    """True if there is nothing to do: the run is finished or paused, or this is a dry run. Prints which."""
+    """True if there is nothing to do: the run is finished, or this is a dry run. Prints which."""
     settings = experiment.settings
-    standing = run.standing(settings.stop_after)
-    done = standing is Standing.PAUSED or (standing is Standing.FINISHED and not settings.force)
+    done = run.finished and not settings.force
     if done:
         run.check_data(data_fingerprint(experiment))
-    if standing is Standing.PAUSED:
-        print(f"stopped after epoch {run.paused_after} already (stop_after={settings.stop_after})\n{run.path}")
-    elif settings.dry_run:
-        print(f"{standing.value}; nothing was run (dry_run=true)\n{run.path}")
+    if settings.dry_run:
+        print(f"{run.standing.value}; nothing was run (dry_run=true)\n{run.path}")
     elif done:
         table = format_table(run.metrics(), Prices.of(experiment.plain))
         say(f"{table}\n\nfinished already (force=true re-runs it)\n{run.path}")

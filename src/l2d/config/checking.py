@@ -60,8 +60,9 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
 
 
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of a search; values that may be a bool or a word as lower-case words, also within experts."""
-    found = {key: value for key, value in plain.items() if key != "tune"}
+    """Without the keys of a search and of earlier versions; values that may be a bool or a word as lower-case words, also within
+    experts."""
+    found = {key: value for key, value in plain.items() if key not in ("tune", "stop_after")}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
@@ -176,26 +177,24 @@ def check_together(experiment: Experiment) -> None:
             raise ParameterError("evaluation", "has folds of its own; remove fold, or use holdout", settings.evaluation)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
-    if settings.stop_after is not None and settings.force:
-        raise ParameterError("force", "cannot be combined with stop_after; remove one of them", "true")
     router = experiment.plain["router"]
     reads = router.get("reads") if isinstance(router, Mapping) else None
     if isinstance(reads, Mapping) and "model" in router and reads.get("model") != router["model"]:
         raise ParameterError("router.reads.model", f"must be router.model={router['model']}", reads.get("model"))
 
 
-# Keys that a search sets itself or cannot use, and what to use instead.
-NOT_SEARCHED = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "recipe.epochs"}
+# Keys that a search sets itself, and the option that says how.
+SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds"}
 
 
 def check_search(values: Any) -> SearchSettings:
     options = read_values(SearchSettings, "tune", values if isinstance(values, dict) else to_plain(values))
     grid, seeds = options.values, "must be different seeds, such as [0,1,2]"
-    own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed, fold and stop_after"
+    own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed and fold"
     for key, problem, wrong in (
         ("seeds", seeds, not 0 < len(options.seeds) == len({*options.seeds})),
         ("final_seeds", seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
-        ("values", own, grid is not None and not (grid and all(grid.values()) and not {*NOT_SEARCHED} & {*grid})),
+        ("values", own, grid is not None and not (grid and all(grid.values()) and not {*SET_BY_SEARCH} & {*grid})),
         ("offsets", "is for a search without tune.values", options.offsets and grid),
     ):
         if wrong:

@@ -13,7 +13,7 @@ from l2d.utils.identity import identity_hash, without_class_paths
 RESULTS_VERSION = 7
 NAMED = ("dataset", "setup", "experts", "cost", "method")
 # Keys that cannot change a result.
-IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
+IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")  # the last: formerly
 # The same within groups. setup.prices: in cost.prices if they are used. cost.error_price: in cost.scale. experts.table: only
 # written. dataset.path: data.txt identifies the content of the file, so the file may move.
 IRRELEVANT_IN = {"setup": ("prices",), "cost": ("error_price",), "experts": ("table",), "dataset": ("path",)}

@@ -97,7 +97,6 @@ class Settings:
     progress: bool = _key("progress bars, on a terminal")
     force: bool = _key("true: re-run even if finished")
     dry_run: bool = _key("true: say what is finished and what is left to do, run nothing")
-    stop_after: Count | None = _key("stop after this epoch; the same command without it resumes, with the same result")
 
 
 @dataclass(frozen=True)

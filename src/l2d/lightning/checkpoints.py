@@ -19,14 +19,12 @@ SHARE = 0.05  # of the training time, at most, for writing checkpoints
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or every few if writing would take more than 5 % of the time. folder: None writes no file.
-    monitor: it also holds the weights of the epoch with the least value of this metric (the first of equals). stop_after: training
-    stops after this epoch, to be resumed. patience: it ends after this many epochs without a new best. Lightning's ModelCheckpoint
+    monitor: it also holds the weights of the epoch with the least value of this metric (the first of equals). patience:
+    training ends after this many epochs without a new best. Lightning's ModelCheckpoint
     is not atomic across filesystems."""
 
-    def __init__(
-        self, folder: Path | None, monitor: str | None, stop_after: int | None = None, patience: int | None = None
-    ) -> None:
-        self.folder, self.monitor, self.stop_after = folder, monitor, stop_after
+    def __init__(self, folder: Path | None, monitor: str | None, patience: int | None = None) -> None:
+        self.folder, self.monitor = folder, monitor
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
         self.best_epoch: int | None = None
         self.stopping = None
@@ -51,8 +49,6 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
             self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
         if self.stopping is not None:
             self.stopping.on_train_epoch_end(trainer, router)
-        if self.stop_after is not None and epoch >= self.stop_after:
-            trainer.should_stop = True
         if self.folder is None:
             return
         due = trainer.should_stop or time.monotonic() - self.written_at >= self.write_seconds / SHARE

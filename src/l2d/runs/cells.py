@@ -36,15 +36,9 @@ class Cell:
     data: str = ""
     places: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    stop_after: int | None = None
     problem: str = ""
     own_modules: frozenset[str] = frozenset()
     prices: Prices = ERRORS
-
-    @property
-    def done(self) -> bool:
-        """Finished, or stopped by stop_after."""
-        return self.run.standing(self.stop_after) in (Standing.FINISHED, Standing.PAUSED)
 
     @property
     def variant(self) -> str:
@@ -82,9 +76,8 @@ def draft(config: dict[str, Any]) -> Cell:
         plain = dict(experiment.plain)
         if experiment.trainer.devices > 1:
             raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
-        found = {"epochs": experiment.recipe.epochs, "stop_after": experiment.settings.stop_after}
-        found |= {"data": data_fingerprint(experiment), "own_modules": frozenset(experiment.own_modules)}
-        found["prices"] = Prices.of(plain)
+        found = {"epochs": experiment.recipe.epochs, "data": data_fingerprint(experiment)}
+        found |= {"own_modules": frozenset(experiment.own_modules), "prices": Prices.of(plain)}
     except L2DError as error:
         found["problem"] = str(error)
     where: dict[str, Any] = {"places": places(plain), "settings": settings_of(plain)}
@@ -180,7 +173,7 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
                 seconds[cell.names["dataset"], cell.epochs].append(float(taken))
     rows, total, states = [], 0.0, Counter[str]()
     for cell, names in named(cells).items():
-        state = cell.run.standing(cell.stop_after).value
+        state = cell.run.standing.value
         states[state] += 1
         known = seconds.get((cell.names["dataset"], cell.epochs))
         left = 0.0 if state == "finished" and not force else statistics.mean(known) if known else None

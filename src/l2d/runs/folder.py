@@ -27,10 +27,7 @@ LARGEST, MOST_PARTS, DEEPEST = 1_000_000, 100_000, 50  # of a config: bytes, val
 
 
 class Standing(Enum):
-    """paused: stopped after the epoch that stop_after names, or a later one."""
-
     FINISHED = "finished"
-    PAUSED = "paused"
     BEGUN = "begun"
     MISSING = "missing"
 
@@ -66,11 +63,10 @@ class RunFolder:
         except OSError as error:
             raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
 
-    def standing(self, stop_after: int | None = None) -> Standing:
+    @property
+    def standing(self) -> Standing:
         if self.finished:
             return Standing.FINISHED
-        if stop_after is not None and self.paused_after >= stop_after:
-            return Standing.PAUSED
         return Standing.MISSING if self.last_checkpoint is None and not self.folds.exists() else Standing.BEGUN
 
     def config(self) -> dict[str, Any]:
@@ -142,26 +138,15 @@ class RunFolder:
         return last if (last := self.checkpoints / "last.ckpt").exists() else None
 
     @property
-    def paused_after(self) -> int:
-        """The last epoch at which stop_after stopped it; 0 if none."""
-        return self._number("paused.txt")
-
-    def pause(self, epoch: int) -> None:
-        write_text(self.path / "paused.txt", f"{epoch}\n")
-
-    @property
     def batch_parts(self) -> int:
         """Number of micro-batches per batch, raised after running out of memory."""
-        return max(1, self._number("batch_parts.txt"))
+        try:
+            return max(1, int((self.path / "batch_parts.txt").read_bytes()))
+        except (OSError, ValueError):
+            return 1
 
     def divide_batches(self, parts: int) -> None:
         write_text(self.path / "batch_parts.txt", f"{parts}\n")
-
-    def _number(self, file: str) -> int:
-        try:
-            return int((self.path / file).read_bytes())
-        except (OSError, ValueError):
-            return 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:

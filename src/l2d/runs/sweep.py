@@ -91,7 +91,7 @@ def sweep(shop: Workshop) -> None:
 
 def would_fail(cell: Cell, force: bool) -> bool:
     """Because its config is invalid. A cell that is done is not run, so it does not fail."""
-    return bool(cell.problem) and (force or not cell.done)
+    return bool(cell.problem) and (force or not cell.run.finished)
 
 
 def list_only(cells: Sequence[Cell], force: bool) -> None:
@@ -125,7 +125,7 @@ class Progress:
 
 
 def first_progress(cell: Cell, force: bool) -> Progress:
-    if cell.done and not force:
+    if cell.run.finished and not force:
         try:
             cell.run.check_data(cell.data)
         except L2DError as error:
@@ -140,7 +140,7 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
     wrote <number>.started, but neither a result nor <number>.error, was killed. One that never started is retried."""
     if number is not None and (error := read_error(folder, number)) is not None:
         return replace(before, state=State.FAILED, reason=error)
-    if cell.done and not (before.stamp and cell.run.stamp == before.stamp):
+    if cell.run.finished and not (before.stamp and cell.run.stamp == before.stamp):
         return replace(before, state=State.DONE)
     if cell.run.held:
         return replace(before, state=State.HELD)

@@ -50,8 +50,8 @@ class Fold:
     metrics: RunMetrics
 
 
-def train_and_judge(experiment: Experiment, run: RunFolder | None = None) -> RunMetrics | None:
-    """Train a run, judged as `evaluation` says. None if stop_after ended it early."""
+def train_and_judge(experiment: Experiment, run: RunFolder | None = None) -> RunMetrics:
+    """Train a run, judged as `evaluation` says."""
     experiment = with_fingerprints(experiment)
     run = run or RunFolder.of(experiment.plain)
     if (run.finished and not experiment.settings.force) or not cross_validates(experiment):
@@ -70,17 +70,11 @@ def train_and_judge(experiment: Experiment, run: RunFolder | None = None) -> Run
             raise
 
 
-def train_folds(experiment: Experiment, run: RunFolder) -> RunMetrics | None:
-    rows, folds = fold_rows(experiment), list[Fold]()
-    for number in range(1, FOLDS + 1):
-        part = RunFolder(run.folds / str(number))
-        if (fold := rows.fold(number, part)) is None:
-            if is_main_process():
-                run.pause(part.paused_after)
-            return None
-        folds.append(fold)
+def train_folds(experiment: Experiment, run: RunFolder) -> RunMetrics:
+    rows = fold_rows(experiment)
+    folds = [rows.fold(number, RunFolder(run.folds / str(number))) for number in range(1, FOLDS + 1)]
     metrics = train(experiment, run, rows.source(folds))
-    if metrics is not None and is_main_process():
+    if is_main_process():
         shutil.rmtree(run.folds, ignore_errors=True)
     return metrics
 
@@ -124,8 +118,8 @@ class FoldedRows:
     whole: Arrays
     data: str
 
-    def fold(self, number: int, run: RunFolder) -> Fold | None:
-        """Train a router without a fold's rows and judge it there, unless that is done already. None if stop_after ended it."""
+    def fold(self, number: int, run: RunFolder) -> Fold:
+        """Train a router without a fold's rows and judge it there, unless that is done already."""
         seed = derive_seed(self.experiment.settings.seed, "test folds")
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
         arrays, rows = with_test_fold(self.whole, fold, seed)
@@ -135,8 +129,7 @@ class FoldedRows:
             _, following = cross_validation_fold(self.whole, next_fold, seed)
             splits = partial(self.splits, arrays, f"fold {fold} of {seed}")
             source = Source(splits, partial(score_fold, others, following))
-            if train(replace(self.experiment, logger=CSV), run, source) is None:
-                return None
+            train(replace(self.experiment, logger=CSV), run, source)
             # If several processes train one run: until the main one has written the fold, which all read.
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.barrier()

@@ -56,9 +56,9 @@ def train(
     experiment: Experiment,
     run: RunFolder | None = None,
     source: Source = Source(),  # noqa: B008 (frozen)
-) -> RunMetrics | None:
-    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None if stop_after ended it early. After
-    running out of memory the run resumes like a killed one, with smaller micro-batches."""
+) -> RunMetrics:
+    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. After running out of memory the run resumes
+    like a killed one, with smaller micro-batches."""
     experiment = with_fingerprints(experiment)
     run, timer = run or RunFolder.of(experiment.plain), Timer()
     while True:
@@ -69,7 +69,7 @@ def train(
             experiment = replace(experiment, settings=replace(experiment.settings, force=False))
 
 
-def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source) -> RunMetrics | None:
+def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source) -> RunMetrics:
     experiment, force = without_epochs(experiment), experiment.settings.force
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
@@ -91,8 +91,9 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
             checkpoint = checkpoint_of(experiment, run.checkpoints)
             trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
             run_epochs(trainer, router, data, run)
-            if stopped_early(experiment, run, trainer, checkpoint):
-                return None
+            if trainer.current_epoch < experiment.recipe.epochs and is_main_process():
+                ended = f"stopped after epoch {trainer.current_epoch} of {experiment.recipe.epochs}"
+                tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
             scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
             tracker.report(scored.metrics)
         timing = timer.record(len(splits.train)) | {"batch_parts": parts}
@@ -118,8 +119,7 @@ def fit_in_memory(experiment: Experiment, splits: Splits) -> tuple[Fitted, Judge
 
 
 def checkpoint_of(experiment: Experiment, folder: Path | None) -> EpochCheckpoint:
-    settings = experiment.settings
-    return EpochCheckpoint(folder, MONITORS[settings.checkpoint], settings.stop_after, experiment.recipe.patience)
+    return EpochCheckpoint(folder, MONITORS[experiment.settings.checkpoint], experiment.recipe.patience)
 
 
 def with_kept_weights(
@@ -227,19 +227,6 @@ def run_epochs(trainer: pl.Trainer, router: RouterModule, data: DeferralData, ru
     if last is not None:
         tell(run, f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
     trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
-
-
-def stopped_early(experiment: Experiment, run: RunFolder, trainer: pl.Trainer, checkpoint: EpochCheckpoint) -> bool:
-    """True if stop_after ended training before its last epoch. A run that ran out of patience is complete."""
-    epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
-    if epoch == epochs:
-        return False
-    if is_main_process():
-        why = f"recipe.patience={experiment.recipe.patience}" if checkpoint.out_of_patience else "as stop_after says"
-        tell(run, f"stopped after epoch {epoch} of {epochs}: {why}\n{run.path}")
-        if not checkpoint.out_of_patience:
-            run.pause(epoch)
-    return not checkpoint.out_of_patience
 
 
 @rank_zero_only

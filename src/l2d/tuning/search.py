@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from l2d.config import SearchSettings, check_search
-from l2d.config.checking import NOT_SEARCHED
+from l2d.config.checking import SET_BY_SEARCH
 from l2d.runs.cells import without_seed
 from l2d.runs.sweep import Workshop
 from l2d.tuning.grid import NothingToSearch
@@ -19,8 +19,8 @@ def tune(shop: Workshop) -> None:
     """Run all searches; one that fails does not stop the others."""
     combinations = searched(shop.grid)
     given = {text for overrides in combinations for text in overrides}
-    for key in NOT_SEARCHED.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
-        raise L2DError(f"{key}: is not for a search; use {NOT_SEARCHED[key]}")
+    for key in SET_BY_SEARCH.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
+        raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
     if {"evaluation=auto", "evaluation=cross_validate"} & given:
         raise L2DError("evaluation: a search judges trials on validation rows; use holdout, or tune.folds")
     if shop.config.force:
