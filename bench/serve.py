@@ -1,10 +1,10 @@
 """The speed and the memory of `l2d serve`, as a router and as a gateway: python bench/serve.py
 
 The server runs as a process of its own, with its log on disk; the load comes from this process over the loopback. Each router is
-trained for one epoch first, since the weights do not change the time. Both share the machine's cores.
+trained for one epoch first, since the weights do not change the time. Both share the machine's cores. A bare endpoint and a bare
+proxy (bench/bare.py) are asked in turn with ours, slice by slice, so that a busy moment meets all.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,10 @@ from records import Results, Row, about, markdown, origin, parser_of
 
 FIGURES = "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
 RESULTS = Results("serve", "what router clients", FIGURES)
-PARTS = ["mlp", "minilm", "gateway", "memory"]
+PARTS = ["mlp", "minilm", "bare", "memory"]
 RATE = 200  # requests per second, in the first measurement
 COMMAND = "python bench/serve.py"
-UPSTREAM_ANSWER = {"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": {"content": "yes"}}]}
+SLICES = 5
 
 
 class Connection:
@@ -45,13 +45,17 @@ class Connection:
     async def post(self, path: str, body: object) -> float:
         """Milliseconds until the whole answer is there."""
         content = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        lines = ("host: localhost", "content-type: application/json", f"content-length: {len(content)}")
+        head = "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""])
         begun = time.perf_counter()
         self.writer.write(head.encode() + content)
         answer = (await self.reader.readuntil(b"\r\n\r\n")).lower()
         if not answer.startswith(b"http/1.1 200"):
             raise SystemExit(f"{path}: {answer!r}")
-        await self.reader.readexactly(int(answer.split(b"content-length:")[1].split(b"\r\n")[0]))
+        if b"content-length:" in answer:
+            await self.reader.readexactly(int(answer.split(b"content-length:")[1].split(b"\r\n")[0]))
+        else:
+            await self.reader.readuntil(b"\r\n0\r\n\r\n")  # the last of the pieces
         return 1000 * (time.perf_counter() - begun)
 
 
@@ -168,40 +172,48 @@ def measure_decisions(name: str, run: Path, texts: Sequence[str], folder: Path, 
     return rows
 
 
-def measure_gateway(run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
-    """The same upstream, asked directly and through the gateway, by one client."""
+@contextmanager
+def bare(*arguments: str) -> Iterator[int]:
+    """A process of bench/bare.py: its port."""
     port = free_port()
-    upstream = subprocess.Popen([sys.executable, __file__, "--upstream", str(port)])
+    part, *others = arguments
+    process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("bare.py")), part, str(port), *others])
     try:
-        about = {"base_url": f"http://127.0.0.1:{port}/v1", "model": "m"}
-        experts = Router.load(run).experts
-        (folder / "upstreams.yaml").write_text(json.dumps(dict.fromkeys(experts, about)), encoding="utf-8")
-        bodies = [{"model": "l2d", "messages": [{"role": "user", "content": text}]} for text in texts]
         asyncio.run(ready(port))
-        with server(run, folder, "--upstreams=upstreams.yaml") as (gateway, _):
-            places = {"upstream, directly": port, "upstream, through the gateway": gateway}
-            path = "/v1/chat/completions"
-            return [asked(what, "mlp", 1, place, bodies, seconds, path) for what, place in places.items()]
+        yield port
     finally:
-        upstream.terminate()
-        upstream.wait()
+        process.terminate()
+        process.wait()
 
 
-async def be_upstream(port: int) -> None:
-    """Answers every request at once."""
-    content = json.dumps(UPSTREAM_ANSWER).encode()
-    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(content) + content
+def measure_beside_bare(run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
+    """A decision beside a bare endpoint, the gateway beside a bare proxy of the same upstream."""
+    chats = [{"model": "l2d", "messages": [{"role": "user", "content": text}]} for text in texts]
+    queries, streams = [{"text": text} for text in texts], [chat | {"stream": True} for chat in chats]
+    rows = []
+    with bare("upstream") as upstream, bare("server", str(upstream)) as plain:
+        about = {"base_url": f"http://127.0.0.1:{upstream}/v1", "model": "m"}
+        (folder / "upstreams.yaml").write_text(
+            json.dumps(dict.fromkeys(Router.load(run).experts, about)), encoding="utf-8"
+        )
+        with server(run, folder, "--upstreams=upstreams.yaml") as (ours, _):
+            for kinds, path, bodies in (
+                (("a bare endpoint", "a decision"), "/v1/route", queries),
+                (("a bare proxy", "the gateway"), "/v1/chat/completions", chats),
+                (("a bare proxy, streams", "the gateway, streams"), "/v1/chat/completions", streams),
+            ):
+                for clients in (1, 16):
+                    rows += in_slices(dict(zip(kinds, (plain, ours), strict=True)), clients, bodies, seconds, path)
+    return rows
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
-                writer.write(answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
 
-    await (await asyncio.start_server(serve, "127.0.0.1", port)).serve_forever()
+def in_slices(ports: Mapping[str, int], clients: int, bodies: Sequence[object], seconds: float, path: str) -> list[Row]:
+    times: dict[str, list[float]] = {what: [] for what in ports}
+    for part in range(SLICES + 1):  # the first is not counted
+        for what, port in ports.items():
+            found, _ = asyncio.run(in_turn(port, clients, bodies, seconds / SLICES, path))
+            times[what] += found if part else []
+    return [summed(what, "mlp", clients, found, per_second=len(found) / seconds) for what, found in times.items()]
 
 
 def measure_memory(run: Path, texts: Sequence[str], folder: Path, requests: int) -> Row:
@@ -233,10 +245,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seconds", type=float, default=10.0, help="for each measurement")
     parser.add_argument("--requests", type=int, default=50_000, help="to look at the memory")
-    parser.add_argument("--upstream", type=int, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.upstream is not None:
-        asyncio.run(be_upstream(arguments.upstream))
     rows: list[Row] = []
     for name in ("mlp", "minilm"):
         if name == "minilm" and ("minilm" not in arguments.only or locate("minilm") == MINILM):
@@ -246,8 +255,8 @@ def main() -> None:
             run, texts = prepared(ROUTERS[name], folder)
             if name in arguments.only:
                 rows += measure_decisions(name, run, texts, folder, arguments.seconds)
-            if name == "mlp" and "gateway" in arguments.only:
-                rows += measure_gateway(run, texts, folder, arguments.seconds)
+            if name == "mlp" and "bare" in arguments.only:
+                rows += measure_beside_bare(run, texts, folder, arguments.seconds)
             if name == "mlp" and "memory" in arguments.only:
                 rows.append(measure_memory(run, texts, folder, arguments.requests))
     for row in rows:

@@ -30,8 +30,9 @@ import psutil
 from aiohttp import web
 
 import l2d
+from bare import ANSWER
 from records import MADE, Results, Row, about, markdown, parser_of
-from serve import UPSTREAM_ANSWER, free_port, ready
+from serve import free_port, ready
 
 EXPERTS, COLUMNS = ("small", "large"), ("a", "b")
 FAULTS = ("fails", "kill", "stalls", "reload", "vanishes", "full", "nothing")
@@ -81,7 +82,7 @@ class Soak:
         if body["model"] == "small" and self.mood == "stalls":
             await asyncio.sleep(10)
         if not body.get("stream"):
-            return web.json_response(UPSTREAM_ANSWER)
+            return web.json_response(ANSWER)
         answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await answer.prepare(request)
         for word in "yes":

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -87,22 +87,38 @@ def in_chunks(read: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Ite
 def hashed(texts: Sequence[str]) -> np.ndarray:
     """Hashed counts of words and pairs, then of pieces of words, each scaled to length 1. Each word is taken apart once."""
     from scipy.sparse import csr_matrix
-    from sklearn.preprocessing import normalize
+    from sklearn import config_context
 
-    whole = vectorizer("word", (1, 2)).transform(texts)
-    numbers = {"": 0}  # scikit-learn refuses to hash nothing
-    rows = [[numbers.setdefault(word, len(numbers)) for word in text.lower().split()] for text in texts]
-    words, ends = [*chain.from_iterable(rows)], np.cumsum([0, *map(len, rows)])
-    counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
-    pieces = counts @ vectorizer("char_wb", (3, 5)).transform(numbers)
-    return np.concatenate([normalize(part, copy=False).toarray() for part in (whole, pieces)], axis=1)
+    with config_context(skip_parameter_validation=True):  # it would take longer than the hashes of one text
+        whole = hashed_counts(texts, "word", (1, 2))
+        numbers = {"": 0}  # scikit-learn refuses to hash nothing
+        rows = [[numbers.setdefault(word, len(numbers)) for word in text.lower().split()] for text in texts]
+        words, ends = [*chain.from_iterable(rows)], np.cumsum([0, *map(len, rows)])
+        counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
+        pieces = counts @ hashed_counts(numbers, "char_wb", (3, 5))
+    return np.concatenate([scaled(part.toarray()) for part in (whole, pieces)], axis=1)
+
+
+def scaled(counts: np.ndarray) -> np.ndarray:
+    """Each row at length 1; rows of zeros stay. The squares of counts are exact, so no order of sums changes a bit."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", counts, counts, dtype=np.float64))
+    lengths[lengths == 0] = 1
+    return (counts / lengths[:, None]).astype(np.float32)
+
+
+def hashed_counts(texts: Iterable[str], kind: str, lengths: tuple[int, int]) -> Any:
+    hasher, pieces_of = hasher_of(kind, lengths)
+    return hasher.transform(map(pieces_of, texts))
 
 
 @cache
-def vectorizer(kind: str, lengths: tuple[int, int]) -> Any:
+def hasher_of(kind: str, lengths: tuple[int, int]) -> tuple[Any, Callable[[str], list[str]]]:
+    """The parts of scikit-learn's HashingVectorizer, which makes them anew for each call."""
+    from sklearn.feature_extraction import FeatureHasher
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    return HashingVectorizer(n_features=HASHES, analyzer=kind, ngram_range=lengths, norm=None, dtype=np.float32)
+    hasher = FeatureHasher(n_features=HASHES, input_type="string", dtype=np.float32)
+    return hasher, HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
 
 
 class Embeddings(Encoder):
