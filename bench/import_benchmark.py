@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from l2d.commands.import_outcomes import add_out, write_outcomes
+from l2d.commands.import_outcomes import write_outcomes
 from l2d.commands.route import refuse_overwriting, user_path
 from l2d.data.importers.harness import Columns, RecordedOutcomes, not_asked, share_right
 from l2d.data.sheet import read_sheet
@@ -154,7 +154,9 @@ def make_parser() -> argparse.ArgumentParser:
     for name, about in ABOUT.items():
         own = sources.add_parser(name, help=about.split(":")[0], description=about)
         own.add_argument("files", nargs="+", type=user_path, metavar="FILE")
-        add_out(own)
+        own.add_argument(
+            "--out", required=True, type=user_path, metavar="TABLE", help="the .csv or .parquet file to write"
+        )
         if name == "routerdc":
             help_ = "tasks in which any score above 0 is right"
             own.add_argument("--probability", nargs="+", default=[], metavar="TASK", help=help_)

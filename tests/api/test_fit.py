@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hydra
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 from matplotlib.patches import Rectangle
 from tests.tiny_encoders import write_encoder
 
@@ -24,7 +26,7 @@ from l2d.api.experiment import make_experiment
 from l2d.api.fit import assemble_given, read_given
 from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
-from l2d.config import Experiment, check, compose
+from l2d.config import CONF, Experiment, check, compose
 from l2d.data.given import read_said
 from l2d.networks.tabular import MLP
 from l2d.router.trained import outputs_of
@@ -127,8 +129,17 @@ def test_the_default_method() -> None:
     names = {kind: make_experiment(kind, None, cost, {}).method.name for kind in ("rows", "texts", "images")}
     assert names == {"rows": "auto", "texts": "auto", "images": "mild"}
     assert make_experiment("texts", None, cost, {"router": "minilm_tuned"}).method.name == "mild"
-    with pytest.raises(ParameterError, match=r"^recipe\.epochs: .*method"):
+    with pytest.raises(L2DError, match=r"^recipe\.epochs: .*method"):
         make_experiment("rows", None, cost, {"recipe.epochs": 3})
+
+
+def test_inside_an_application_on_hydra() -> None:
+    """Of the caller's own: it is still the application of this process afterwards."""
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        outer = GlobalHydra.instance().hydra
+        assert make_experiment("rows", "mild", {"name": "error"}, {}).dataset.name == "arrays"
+        assert GlobalHydra.instance().hydra is outer
+    assert not GlobalHydra.instance().is_initialized()
 
 
 class Mine(MLP):

@@ -8,7 +8,7 @@ import torch
 from tests.commands.refusals import refused
 from tests.data.importers.test_harness import sample, two, write
 
-from l2d.commands.import_outcomes import given_to_hydra, main, named_file
+from l2d.commands.import_outcomes import main, named_file
 from l2d.data.sets.table import Table
 from l2d.data.sheet import read_sheet
 from l2d.data.text.encoders import Hashed
@@ -34,11 +34,6 @@ def test_the_table_is_read_by_the_dataset(tmp_path: Path, suffix: str, capsys: p
     errors = torch.cat([panel.train.errors, panel.test.errors])
     assert errors.nansum(dim=0).tolist() == [13, 11]  # of a, 0, 3, …, 18 are right
     assert errors.isnan().sum(dim=0).tolist() == [1, 0]
-
-
-def test_a_path_can_be_given_to_hydra() -> None:
-    assert given_to_hydra("a/b c-1.csv") == "a/b c-1.csv"
-    assert given_to_hydra("a,b (1).csv") == "'a,b (1).csv'"
 
 
 def test_models_are_named_by_flag_folder_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

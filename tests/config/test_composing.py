@@ -207,5 +207,6 @@ def test_titles_are_what_the_files_say() -> None:
 def test_values_as_overrides() -> None:
     for value, text in ((None, "null"), (True, "true"), (0.1 + 0.2, "0.30000000000000004"), (2.0, "2"), ("a", "a")):
         assert override_text(value) == text
-    assert override_text([1, None, (True, 0.5)]) == "[1,null,[true,0.5]]"
-    assert override_text({"a": [1], "b": {"c": False}}) == "{a:[1],b:{c:false}}"
+    assert override_text([1, None, (True, 0.5)]) == "[1, null, [true, 0.5]]"
+    assert override_text({"a": [1], "b": {"c": False}}) == "{a: [1], b: {c: false}}"
+    assert (override_text("a/b c-1.csv"), override_text("a,b (1).csv")) == ("a/b c-1.csv", "'a,b (1).csv'")

@@ -1,4 +1,4 @@
-"""The experiment of `l2d.fit`: the defaults of conf/ and the caller's values, checked. Nothing is written as text and parsed."""
+"""The experiment of `l2d.fit`: the defaults of a table and the caller's values, checked. Values are not written as text."""
 
 import sys
 from collections.abc import Mapping
@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from l2d.config import Experiment, check
-from l2d.config.composing import CONF, LOADER, of_router, register_resolvers, to_plain
+from l2d.config import Experiment, check, compose
 from l2d.config.signatures import forget_sources
 from l2d.methods.method import Method
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.user_errors import MISTAKES, one_line
 
-# For each kind of input: the router and its recipe, unless the caller names another router.
-ROUTERS = {"rows": ("mlp", "table"), "texts": ("mlp", "table"), "images": ("resnet18_slim", "small")}
-CHOICES = {"setup": "own", "experts": "table", "trainer": "default", "logger": "csv"}
-GROUPS = (*CHOICES, "router", "recipe", "cost", "method")
+GROUPS = ("setup", "experts", "trainer", "logger", "router", "recipe", "cost", "method")
 ROWS = {
     "name": "arrays",
     "_target_": "l2d.data.given.GivenRows",
@@ -34,54 +29,35 @@ def make_experiment(
     kind: str, method: str | type[Method] | None, cost: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Experiment:
     """kind: of the inputs. cost: its choice, and its prices if there is one per expert. options: by their keys."""
-    chosen = {key: str(value) for key, value in options.items() if key in GROUPS and isinstance(value, str)}
-    network, recipe = ROUTERS[kind]
-    if "router" in chosen:
-        recipe = of_router("recipe", chosen["router"], "table")
-    choices = {**CHOICES, "router": network, "recipe": recipe, "cost": cost["name"], **chosen}
-    if method is None:
-        method = of_router("method", choices["router"], "mild")
-        if method == "auto" and (given := [key for key in options if key.startswith(("recipe.", "router."))]):
-            raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
+    chosen = {key: value for key, value in options.items() if key in GROUPS and isinstance(value, str)}
+    if (experts := chosen.get("experts", "table")) != "table":
+        raise ParameterError("experts", "is for l2d train; l2d.fit has arrays of outcomes", experts)
+    choices = {"dataset": "table", "cost": cost["name"]}  # a table has a router, a recipe and a method of its own
+    if kind == "images" and "router" not in chosen:
+        choices |= {"router": "resnet18_slim", "recipe": "small"}
     if isinstance(method, str):
-        choices = {"method": method, **choices}
+        choices["method"] = method
+    of_caller = not (method is None or isinstance(method, str))
     try:
-        register_resolvers()
-        config = OmegaConf.create({**read_yaml(CONF / "base.yaml"), "dataset": ROWS})
-        for group, choice in choices.items():
-            config[group] = read_choice(group, choice)
-        if not isinstance(method, str):
+        config = compose([f"{group}={choice}" for group, choice in (choices | chosen).items()])
+        config["dataset"] = ROWS
+        if of_caller:
             config["method"] = described("method", method)
+        given = [key for key in options if key.startswith(("recipe.", "router."))]
+        if method is None and config["method"]["name"] == "auto" and given:
+            raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
         if "prices" in cost:
             config["cost"]["prices"] = cost["prices"]
         for key, value in options.items():
             if key not in chosen:
-                own = ("recipe.optimizer.", *(() if isinstance(method, str) else ("method.",)))
+                own = ("recipe.optimizer.", *(("method.",) if of_caller else ()))
                 set_value(config, key, value, new=key.startswith(own))
-        return check(to_plain(config))
+        return check(config)
     except MISTAKES as error:
         how = ""
         if isinstance(error, ParameterError) and error.problem == "is missing":
             how = f"; give it as options={{{error.parameter!r}: …}}"
         raise L2DError(one_line(error) + how) from error
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """A file of conf/, without what is Hydra's own and without the keys of a search."""
-    content: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), LOADER)
-    return {key: value for key, value in content.items() if key not in ("defaults", "hydra", "tune")}
-
-
-def read_choice(group: str, choice: str) -> Any:
-    """The values of a choice, after those of the choices that it builds on."""
-    file = CONF / group / f"{choice}.yaml"
-    if not file.is_file():
-        names = sorted(one.stem for one in (CONF / group).glob("*.yaml"))
-        raise ParameterError(group, unknown("choice", choice, names), choice)
-    parents = yaml.load(file.read_text(encoding="utf-8"), LOADER).get("defaults", [])
-    if not all(isinstance(parent, str) for parent in parents):
-        raise ParameterError(group, "is for l2d train; l2d.fit has arrays of outcomes", choice)
-    return OmegaConf.merge(*(read_choice(group, parent) for parent in parents), read_yaml(file))
 
 
 def set_value(config: DictConfig, key: str, value: Any, *, new: bool) -> None:

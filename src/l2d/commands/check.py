@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from l2d.commands.import_outcomes import given_to_hydra
 from l2d.config import Component, check, compose
+from l2d.config.composing import override_text
 from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
 from l2d.data.sets.long_log import AFTER, EXPERT, REPLY, is_long
@@ -99,7 +99,7 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
 
 
 def dataset_of(path: Path, keys: Sequence[str] = ()) -> Component:
-    return check(compose(["dataset=table", f"dataset.path={given_to_hydra(str(path))}", *keys])).dataset
+    return check(compose(["dataset=table", f"dataset.path={override_text(str(path))}", *keys])).dataset
 
 
 def found_roles(sheet: Sheet, named: Mapping[str, Any]) -> tuple[dict[str, str], Kinds, list[Guess], dict[str, Any]]:
@@ -141,7 +141,7 @@ def guessed_keys(arguments: Sequence[str]) -> list[str]:
     own, _, _, found = found_roles(sheet, dataset.arguments)
     if not own and not by_name:
         return []  # which column is the grade is not guessed
-    keys = [f"dataset.{key}={as_override(found[key])}" for key in ("experts", *KEYS) if key in found]
+    keys = [f"dataset.{key}={override_text(found[key])}" for key in ("experts", *KEYS) if key in found]
     if keys:
         say(f"{path}: columns are guessed; l2d check {quote(str(path))} says why: {' '.join(map(quote, keys))}")
     return keys
@@ -150,7 +150,7 @@ def guessed_keys(arguments: Sequence[str]) -> list[str]:
 def tell_command(path: Path, keys: Sequence[str], found: Mapping[str, Any], prices: Sequence[str]) -> None:
     """keys: given by the user; found: those to add or replace."""
     words = [key for key in keys if key.partition("=")[0] not in {f"dataset.{key}" for key in found}]
-    words += [f"dataset.{key}={as_override(value)}" for key, value in found.items()]
+    words += [f"dataset.{key}={override_text(value)}" for key, value in found.items()]
     print("\nrun:\n  " + " ".join(["l2d train dataset=table", path_key(path), *map(quote, words), *prices]))
     if len(prices) > 1:
         print("  (cost.error_price=1: a wrong answer counts as $1; put in your own)")
@@ -193,15 +193,6 @@ def missing_keys(sheet: Sheet, roles: Mapping[str, str], named: Mapping[str, Any
     return {**found, "merge": alike} if alike else found
 
 
-def as_override(value: Any) -> str:
-    """A column, columns or {role: column} in Hydra's words."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{role}: {as_override(column)}" for role, column in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(as_override, value)) + "]"
-    return given_to_hydra(str(value))
-
-
 def read(dataset: Component, path: Path) -> tuple[TableRows | None, list[str]]:
     """The rows that training would read, and all that it would refuse. Notes go to stderr, as in training."""
     from l2d.assembly.make import blaming, make
@@ -215,4 +206,4 @@ def read(dataset: Component, path: Path) -> tuple[TableRows | None, list[str]]:
 
 
 def path_key(path: Path) -> str:
-    return quote(f"dataset.path={given_to_hydra(str(path))}")
+    return quote(f"dataset.path={override_text(str(path))}")

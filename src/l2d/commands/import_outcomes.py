@@ -1,14 +1,13 @@
 """l2d import: recorded outcomes of language models, as a table for dataset=table."""
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
 from l2d.commands.route import refuse_overwriting, user_path
-from l2d.config.identity import quoted
+from l2d.config.composing import override_text
 from l2d.data.importers.harness import RecordedOutcomes, harness_outcomes, model_of_file
 from l2d.data.sheet import write_sheet
 from l2d.utils.user_errors import OneLineParser, answering
@@ -43,7 +42,7 @@ def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
     for name in (name for name in columns if name.startswith("correct_")):
         known = [cell for cell in columns[name] if cell is not None]
         shares.append(f"{name.removeprefix('correct_')} {sum(known) / max(1, len(known)):.1%}")
-    words = ["l2d train dataset=table", quote(f"dataset.path={given_to_hydra(str(out))}"), "dataset.text=prompt"]
+    words = ["l2d train dataset=table", quote(f"dataset.path={override_text(str(out))}"), "dataset.text=prompt"]
     words += [f"dataset.category={name}" for name in ("subject", "task") if name in columns]
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []
     words.append("method=mix")  # no epochs, and prices may change after training
@@ -61,18 +60,9 @@ def import_parser() -> argparse.ArgumentParser:
     harness.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and its model's name")
     harness.add_argument("--metric", help="which metric says right or wrong; acc or exact_match if not given")
     harness.add_argument("--filter", help="which filter's rows to take, if there are several")
-    add_out(harness)
-    return parser
-
-
-def add_out(parser: argparse.ArgumentParser) -> None:
     written = "the .csv or .parquet file to write"
-    parser.add_argument("--out", required=True, type=user_path, metavar="TABLE", help=written)
-
-
-def given_to_hydra(path: str) -> str:
-    """Quoted, if it has characters that mean something to Hydra."""
-    return path if re.fullmatch(r"[\w ./~+-]+", path) else quoted(path)
+    harness.add_argument("--out", required=True, type=user_path, metavar="TABLE", help=written)
+    return parser
 
 
 def named_file(text: str) -> tuple[str, Path]:

@@ -190,24 +190,24 @@ def choices_csv(
 ) -> str:
     """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it. The
     expert of a log becomes given_expert; others that are called as a column of the choices are left out."""
-    posteriors, costs = [choice.posterior for choice in choices], [choice.expected_costs for choice in choices]
-    estimated = {kind: found for kind, found in (("posterior", posteriors), ("expected_cost", costs)) if any(found)}
-    names = [f"{kind}_{name}" for kind in estimated for name in experts]
-    paid, errors = chosen_prices(choices), [(choice.expected_errors or {}).get(choice.expert) for choice in choices]
-    chosen = {"expected_price": paid} if paid else {}
-    chosen |= {"expected_error": errors} if any(error is not None for error in errors) else {}
-    by = ["decided_by"] if any(choice.unread for choice in choices) else []
-    header = ["row", chosen_name, *by, *chosen, *names]
-    kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
-    kept = {name: cells for name, cells in kept.items() if name not in header}
-    rows: list[list[Any]] = [[*kept, *header]]
-    for place, choice in enumerate(choices):
-        own = ["unreadable" if choice.unread else "router"] if by else []
-        numbers = [values[place] for values in chosen.values()]
-        numbers += [(values[place] or {}).get(name) for values in estimated.values() for name in experts]
-        cells = ["" if number is None else f"{number:.6g}" for number in numbers]
-        rows.append([*(given[place] for given in kept.values()), place + 1, choice.expert, *own, *cells])
-    return csv_text(rows)
+    table: dict[str, Sequence[Any]] = {"row": range(1, len(choices) + 1), chosen_name: [c.expert for c in choices]}
+    if any(choice.unread for choice in choices):
+        table["decided_by"] = ["unreadable" if choice.unread else "router" for choice in choices]
+    numbers: dict[str, Sequence[float | None]] = {}
+    if paid := chosen_prices(choices):
+        numbers["expected_price"] = paid
+    if any(choice.expected_errors for choice in choices):
+        numbers["expected_error"] = [(choice.expected_errors or {}).get(choice.expert) for choice in choices]
+    for kind, found in (
+        ("posterior", [c.posterior for c in choices]),
+        ("expected_cost", [c.expected_costs for c in choices]),
+    ):
+        if any(found):
+            numbers |= {f"{kind}_{name}": [(one or {}).get(name) for one in found] for name in experts}
+    table |= {name: ["" if cell is None else f"{cell:.6g}" for cell in cells] for name, cells in numbers.items()}
+    given = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
+    table = {name: cells for name, cells in given.items() if name not in table} | table
+    return csv_text([[*table], *zip(*table.values(), strict=True)])
 
 
 def chosen_prices(choices: "Sequence[Choice]") -> list[float | None]:

@@ -1,11 +1,14 @@
 """Composes configs from conf/ and lists its choices."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from l2d.config.identity import quoted
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
@@ -43,22 +46,31 @@ def to_plain(config: Any) -> dict[str, Any]:
 def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: bool = False) -> Any:
     """The config that `l2d train OVERRIDES` would run with."""
     import hydra
+    from hydra.core.global_hydra import GlobalHydra
 
     from l2d.config.hydra_adapter import read_files_once
 
     register_resolvers()
     read_files_once()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
+    outer = GlobalHydra.instance().hydra  # of the caller's own application, if l2d.fit runs in one
+    GlobalHydra.instance().clear()
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
+    finally:
+        GlobalHydra.instance().hydra = outer
 
 
 def override_text(value: Any) -> str:
+    """A value as an override of Hydra; a text is quoted if it has characters that mean something there."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{override_text(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {override_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(override_text(item) for item in value) + "]"
+        return "[" + ", ".join(map(override_text, value)) + "]"
+    if isinstance(value, str):
+        return value if re.fullmatch(r"[\w ./~+-]*", value) else quoted(value)
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -56,11 +57,9 @@ def say(text: str) -> None:
 
 
 def painted(text: str) -> str:
-    lines = text.split("\n")
-    styles = (next((style for begin, style in STYLES.items() if line.startswith(begin)), None) for line in lines)
-    return "\n".join(
-        f"\033[{style}m{line}\033[0m" if style else line for style, line in zip(styles, lines, strict=True)
-    )
+    for begin, style in STYLES.items():  # a painted line begins with its style
+        text = re.sub(rf"^{begin}.*", rf"\033[{style}m\g<0>\033[0m", text, flags=re.MULTILINE)
+    return text
 
 
 def six_digits(number: float | None) -> float | None:
