@@ -77,15 +77,6 @@ def test_statistics_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert channel_statistics(source, torch.arange(1, 7)) == ([1, 5], [1, pytest.approx(1e-6)])
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from((1, 3)))
-def test_bytes_and_numbers_have_the_same_statistics(seed: int, n: int, channels: int) -> None:
-    """Bytes are counted in histograms, numbers are averaged."""
-    images = torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (n, 2, 3, channels), dtype=np.uint8))
-    rows = torch.arange(0, n, 2)
-    for bytes_, numbers in zip(channel_statistics(images, rows), channel_statistics(images.float(), rows), strict=True):
-        assert bytes_ == pytest.approx(numbers, abs=1e-9)
-
-
 ALONE, BOTH = [[0, NAN], [NAN, 1]], [[0, NAN], [0, 1]]  # outcomes of one expert per row, and of both on one
 # Propensities of every expert, and of those that were asked.
 EVERY, OWN = [[0.2, 0.3], [0.3, 0.1]], [[0.2, NAN], [NAN, 0.1]]

@@ -62,7 +62,7 @@ def clustered(inputs: Tensor, least: int) -> Tensor:
 def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[str, tuple[float, float]]:
     """{column: (chance, without)} of the columns that tell by a χ² test which experts were asked, bool [n, p]. chance: the mean
     share of the other rows of a row's group on which the same experts were asked; without: of all other rows."""
-    from scipy.special import chdtrc  # scipy.stats takes a second to import
+    from scipy.stats import chi2_contingency
 
     who, found = np.unique(asked, axis=0, return_inverse=True)[1].reshape(-1), dict[str, tuple[float, float]]()
     for column in columns if who.any() else ():  # else all asked the same
@@ -70,9 +70,7 @@ def tells_who(sheet: Sheet, columns: Sequence[str], asked: np.ndarray) -> dict[s
         table = np.zeros((groups.max() + 1, who.max() + 1))
         np.add.at(table, (groups, who), 1)
         rows, total, n = table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True), len(who)
-        expected = rows * total / n
-        freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
-        if freedom and chdtrc(freedom, ((table - expected) ** 2 / expected).sum()) < CHANCE / len(columns):
+        if chi2_contingency(table, correction=False).pvalue < CHANCE / len(columns):
             own = (table * (table - 1) / np.maximum(rows - 1, 1)).sum() / n
             found[column] = (float(own), float((total * (total - 1)).sum() / (n - 1) / n))
     return found

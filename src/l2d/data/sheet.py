@@ -175,13 +175,6 @@ def file_problem(path: Path) -> str | None:
     return None if path.is_file() else f"no such file (looked for in {Path.cwd()})"
 
 
-def release_unused() -> None:
-    """Return to the system what Arrow keeps for later sheets."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
-
-
 def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     """Read the whole file. texts: columns to read as text, where 024 is not a number."""
     if problem := file_problem(path):
@@ -189,7 +182,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     import pyarrow as pa
 
     table = read_table(path, texts)
-    release_unused()  # reading took more than twice the file's size
+    pa.default_memory_pool().release_unused()  # reading took more than twice the file's size
     if not table.num_rows:
         raise L2DError(f"{path}: no rows")
     # Indices and dictionaries are written by pandas.

@@ -66,7 +66,6 @@ def _mark_of(path: Path) -> str:
 
 def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     import pyarrow as pa
-    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     content = path.read_bytes()
@@ -80,13 +79,9 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     read = arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1))
     parse = arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True)
     # n/a and the like are no nulls: a message should show them.
-    convert = arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""])
-    table = arrow_csv.read_csv(pa.BufferReader(content), read, parse, convert)
-    for place, name in enumerate(table.column_names if mark == ";" else ()):
-        with suppress(pa.ArrowException):  # no column of numbers, or one already
-            if name not in texts:  # 0,5: a comma stands in numbers
-                table = table.set_column(place, name, pc.replace_substring(table[place], ",", ".").cast(pa.float64()))
-    return table
+    types, point = dict.fromkeys(texts, pa.string()), "," if mark == ";" else "."
+    convert = arrow_csv.ConvertOptions(column_types=types, null_values=[""], decimal_point=point)
+    return arrow_csv.read_csv(pa.BufferReader(content), read, parse, convert)
 
 
 def _read_lines(path: Path) -> Any:

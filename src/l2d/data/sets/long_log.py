@@ -125,7 +125,7 @@ def _without_wrong_propensities(
 
 def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> tuple[Sheet, np.ndarray]:
     """The sheet with completed rows, and the row of each answer, by its number: the first in time that has an outcome, or else the
-    first: who asks once gets it. answer: the number of each row's. A note counts those that came again with other cells."""
+    first: who asks once gets it. answer: the number of each row's."""
     probe = replace(sheet, faults={})
     times = probe.times("time") if "time" in sheet.columns else np.zeros(len(sheet))
     times = np.zeros(len(sheet)) if probe.faults else times  # the file's order counts, unless every row has a time
@@ -133,13 +133,7 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     chosen = order[np.unique(answer[order], return_index=True)[1]]
     if len(chosen) == len(answer):
         return sheet, chosen
-    number = np.unique(answer, return_inverse=True)[1]
-    sheet, kept = _completed(sheet, number, columns), chosen[number]
-    differ = {name: differing(sheet, name, kept) for name in columns if name != "latency"}
-    if names := [sheet.in_file(name) for name, rows in differ.items() if rows.any()]:
-        again = len(np.unique(answer[np.logical_or.reduce([*differ.values()])]))
-        sheet.note(f"{counted(again, 'answer')} given again with another {' or '.join(names)}: the first one counts")
-    return sheet, chosen
+    return _completed(sheet, np.unique(answer, return_inverse=True)[1], columns), chosen
 
 
 def differing(sheet: Sheet, column: str, kept: np.ndarray) -> np.ndarray:

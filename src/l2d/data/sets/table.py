@@ -21,7 +21,7 @@ from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, class_numbers, find_experts, in_dollars
 from l2d.data.sets.table_columns import Named, note_columns, with_a_row_per_query, with_roles
 from l2d.data.sets.table_rows import TableRows, read_rows
-from l2d.data.sheet import Sheet, faulty, file_problem, read_header, read_sheet, release_unused
+from l2d.data.sheet import Sheet, faulty, file_problem, read_header, read_sheet
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
@@ -95,17 +95,12 @@ class Table(DatasetBase):
             sheet = with_a_row_per_query(with_roles(whole, self.named), self.named)
         return [expert.name for expert in self._experts(sheet)]
 
-    def load(self, data_dir: Path) -> Arrays:
-        arrays = self._load(data_dir)
-        release_unused()  # of the sheet, which is gone now
-        return arrays
-
     def read(self, data_dir: Path, faults: dict[tuple[str, str], str]) -> TableRows:
         """Collect the faults of all cells. What leaves nothing to read is raised."""
         sheet = replace(read_sheet(self._file(data_dir), self.named.texts), faults=faults)
         return read_rows(with_roles(sheet, self.named), self.named, self._experts)
 
-    def _load(self, data_dir: Path) -> Arrays:
+    def load(self, data_dir: Path) -> Arrays:
         import torch
 
         from l2d.data.inputs import sheet_inputs
