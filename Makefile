@@ -59,7 +59,7 @@ evidence: $(ALL) ## every table of the documents, again from the files of bench/
 	$(BIN)/python bench/evidence.py
 
 notebooks: $(ALL) ## run the notebooks in examples/ and keep their outputs
-	cd examples && ../$(BIN)/jupyter execute --inplace quickstart.ipynb your_own_table.ipynb your_own_log.ipynb plans.ipynb
+	cd examples && ../$(BIN)/jupyter execute --inplace quickstart.ipynb your_own_table.ipynb your_own_log.ipynb plans.ipynb people.ipynb
 
 dist: $(ALL) ## sdist and wheel, checked, into dist/
 	$(BIN)/python -m build --no-isolation
