@@ -13,7 +13,7 @@ from tests.logs.postgres import PostgresServer, postgres
 
 from l2d.logs import databases
 from l2d.logs.capacity import Limit, ask_within, decide_within, left
-from l2d.logs.databases import connect, log_address, without_password
+from l2d.logs.databases import connect, log_address
 from l2d.logs.decision import Decision, ReportedOutcome
 from l2d.logs.export import read_joined, read_long_form
 from l2d.logs.operations import (
@@ -73,7 +73,6 @@ def right(*numbers: int) -> list[ReportedOutcome]:
 
 def write_earlier(address: Path | str, version: int) -> None:
     with contextlib.closing(connect(address)) as database:
-        database.set_durable()
         database.begin()
         database.version()
         for statement in [*SCHEMAS[version].strip().removesuffix(";").split(";\n"), *KEPT]:
@@ -219,8 +218,6 @@ def test_a_log_that_another_process_holds(address: Path | str, monkeypatch: pyte
 
 def test_a_server_that_stops_and_starts(server: PostgresServer) -> None:
     log = OutcomeLog(server.url)
-    limit = log.do(lambda database: database.execute("SHOW statement_timeout").fetchone())
-    assert limit.result() == ("30s",)
     log.do(add_decisions, [decided(1)]).result()
     server.stop()
     for number in (2, 3):
@@ -251,29 +248,29 @@ def test_a_reader_that_may_not_write(server: PostgresServer) -> None:
 def test_addresses() -> None:
     assert log_address("log.sqlite") == Path("log.sqlite")
     assert log_address("postgresql://u@h/d") == "postgresql://u@h/d"
-    with pytest.raises(L2DError, match="mysql://u:…@h/d"):
-        log_address("mysql://u:secret@h/d")
-    assert without_password("postgresql://u:secret@h/d") == "postgresql://u:…@h/d"
-    assert without_password("postgresql://u@h:5432/d?sslmode=require") == "postgresql://u@h:5432/d?sslmode=require"
+    address = "postgresql://u@h:5432/d?sslmode=require"
+    assert log_address(address) == address
+    with pytest.raises(L2DError, match="mysql://u@h/d"):
+        log_address("mysql://u@h/d")
 
 
 @pytest.mark.parametrize(
     "url",
     [
+        "mysql://u:secret@h/d",
         "postgresql://u:secret@127.0.0.1:1/d",
         "postgresql://u:secret#1@127.0.0.1:1/d",
         "postgresql://u:secret?1@127.0.0.1:1/d",
         "postgresql://u:secret%zz@127.0.0.1:1/d",
-        "postgresql://u:se[secret@127.0.0.1:1/d",
+        "postgresql://u:se/secret@127.0.0.1:1/d",
         "postgresql://u:x@secret@127.0.0.1:1/d",
         "postgresql://127.0.0.1:1/d?user=u&password=secret",
     ],
 )
-def test_no_message_holds_a_password(url: str) -> None:
-    with pytest.raises(L2DError, match="postgresql://") as found:
-        connect(url)
+def test_a_password_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(L2DError, match="PGPASSWORD") as found:
+        log_address(url)
     assert "secret" not in str(found.value)
-    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize("version", [None, 1, 3])

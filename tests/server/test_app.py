@@ -142,7 +142,7 @@ def test_metrics(client: TestClient) -> None:
 
 def test_headers_are_ascii() -> None:
     """An expert may have any name."""
-    found = decision_headers(Decision("1", "runs/a=1", "", None, "router", None), "modèle (grand)\n", {})
+    found = decision_headers(Decision("1", "runs/a=1", "", None, "router", None), "modèle (grand)\n", {}, {})
     assert found["x-l2d-expert"] == "mod%C3%A8le (grand)%0A"
     assert found["x-l2d-run"] == "runs/a=1"
 

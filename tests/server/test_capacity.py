@@ -22,7 +22,7 @@ from l2d.core.assignment import assign
 from l2d.logs.capacity import Limit
 from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.server.scarcity import Scarcity
+from l2d.server.policy import Scarcity
 from l2d.server.served import ServeSettings, check_settings
 from l2d.utils.errors import ParameterError
 

@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import threading
 import time
-from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -186,13 +185,6 @@ def test_a_log_that_vanished_is_noticed(part: str, replaced: bool, run: Untraine
             assert not log.exists()
         aside.rename(file)
         assert (routed(client), client.get("/ready").status_code) == (200, 200)
-
-
-def test_a_disk_that_is_nearly_full(run: Untrained, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with asking(make_service(run.path, log)) as client:
-        usage = namedtuple("usage", "free")
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1_000_000))
-        assert (routed(client), client.get("/ready").status_code) == (200, 503)
 
 
 def test_a_database_that_hangs(run: Untrained, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

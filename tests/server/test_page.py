@@ -1,5 +1,6 @@
 """Requests of the page: previews that leave no trace, and the last hour of the log. The router itself is the reference."""
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -21,14 +22,12 @@ from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_s
 
 import l2d
 from l2d.core.guard import HeldOut
-from l2d.logs.databases import connect
+from l2d.logs import readings
 from l2d.logs.decision import Decision, ReportedOutcome, id_at, new_decision_id
-from l2d.logs.last_hour import count_last_hour
 from l2d.logs.operations import add_answer, add_decisions, add_outcomes
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from l2d.runs.artifact.drift import InputSummary
-from l2d.server import page, service
 from l2d.server.served import example_body
 
 NOW = 1_800_000_000 + 120.0  # two minutes into a step: the steps begin at 1,799,996,700
@@ -114,9 +113,9 @@ def test_a_preview_leaves_no_trace(run: Untrained, tmp_path: Path, settings: dic
         shown = client.get("/metrics").text
         assert 'l2d_requests_total{endpoint="/v1/preview",status="200"} 10.0' in shown
         assert not re.search(r"^l2d_(choices|spend|guard)_total\{", shown, re.MULTILINE)
-        assert (len(rows(tmp_path / "log.sqlite")), len(service.runs.drift._far)) == (0, 0)
+        assert (len(rows(tmp_path / "log.sqlite")), len(service.policy.drift._far)) == (0, 0)
         client.post("/v1/route", json={"text": PROMPTS[0]})
-        assert (len(rows(tmp_path / "log.sqlite")), len(service.runs.drift._far)) == (1, 1)
+        assert (len(rows(tmp_path / "log.sqlite")), len(service.policy.drift._far)) == (1, 1)
 
 
 def test_previews_that_are_refused(client: TestClient) -> None:
@@ -158,8 +157,7 @@ def write_hour(log: OutcomeLog) -> None:
 
 def check_hour(address: Path | str) -> None:
     write_hour(OutcomeLog(address))
-    with contextlib.closing(connect(address)) as database:
-        found = count_last_hour(database, NOW, ["c", "a"])
+    found = readings.read_last_hour(address, NOW, ["c", "a"])
     assert (found["start"], found["seconds"]) == (START, 300)
     assert found["decided_by"] == {"router": 3, "explore": 1, "fallback": 1}
     zeros, nothing = [0] * 11, [None] * 11
@@ -217,20 +215,20 @@ def test_the_hour_is_read_while_another_writes(client: TestClient, tmp_path: Pat
         other.execute("ROLLBACK")
 
 
-def test_many_pages_cost_one_reading(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pages_cost_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept for 5 seconds, or 20 times as long as it took."""
     clock, read = [100.0], []
-    monkeypatch.setattr(page, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(readings, "monotonic", lambda: clock[0])
 
-    def count(*_: Any) -> dict[str, Any]:
+    def count(what: str) -> str:
         read.append(clock[0])
         clock[0] += 1.0 if len(read) == 2 else 0.0
-        return {"number": len(read)}
+        return f"{what} {len(read)}"
 
-    monkeypatch.setattr(service, "read_last_hour", count)
+    kept = readings.KeptReading(count, 5.0)
     for moment, number in ((100.0, 1), (104.9, 1), (105.0, 2), (125.9, 2), (126.0, 3)):
         clock[0] = moment
-        assert client.get("/v1/hour").json() == {"number": number}
+        assert asyncio.run(kept.look("reading")) == f"reading {number}"
     assert read == [100.0, 105.0, 126.0]
 
 
@@ -302,7 +300,7 @@ def test_prices_are_taken_where_the_router_takes_them(tmp_path: Path) -> None:
 def test_policy_notes(run: Untrained, tmp_path: Path, settings: dict[str, Any], said: str) -> None:
     router = replace(Router.load(run.path), training_inputs=InputSummary.of(run.splits.train.inputs))
     asked = make_service(router, tmp_path / "log.sqlite", **settings)
-    asked.runs.drift.add([True] * 300)
+    asked.policy.drift.add([True] * 300)
     with asking(asked) as client:
         [note] = client.get("/v1/experts").json()["policy"]
     assert re.match(said, note)

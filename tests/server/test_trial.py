@@ -49,7 +49,7 @@ def grade(client: Any, decisions: list[dict[str, Any]], costs: dict[str, float])
 def look(client: Any, service: RouterService) -> dict[str, Any]:
     """What the server says when it has read the log again."""
     assert service.runs.trial is not None
-    service.runs.trial._until = 0.0
+    service.runs.trial.sums._until = 0.0
     client.portal.call(service.runs.judge)
     found: dict[str, Any] = client.get("/v1/experts").json()
     return found

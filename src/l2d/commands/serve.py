@@ -241,12 +241,10 @@ def open_door(options: argparse.Namespace) -> socket.socket:
 
 
 def announce(options: argparse.Namespace, service: "RouterService", host: str, port: int) -> None:
-    from l2d.logs.databases import without_password
-
     open_to_all = "; anybody may ask" if service.settings.api_token is None else ""
     router, last = service.runs.current.router, service.runs.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.runs.current.name) else None
-    said = f"l2d serves {options.run} on http://{host}:{port}; log: {without_password(options.log)}{open_to_all}"
+    said = f"l2d serves {options.run} on http://{host}:{port}; log: {options.log}{open_to_all}"
     beside = None if service.runs.trial is None else service.runs.trial.note
     notes = [about for about in (router.guard_note, router.operating_point, other, beside) if about is not None]
     print(*notes, said, sep="\n", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +14,8 @@ from l2d.utils.errors import L2DError, from_extra
 
 URL = ("postgresql://", "postgres://")
 WAIT = 2.0  # seconds for another process that writes; then the request is refused
-LONGEST_STATEMENT = 30.0  # seconds, in PostgreSQL
-LEAST_ROOM = 20_000_000  # bytes that a disk must have left
 PARTS = ("", "-wal", "-shm")  # of an SQLite log
-AUTHORITY = re.compile(r"(?P<kind>\w+://)(?P<who>[^/]*)(?P<rest>.*)", re.DOTALL)
-PARAMETER = re.compile(r"(?<=password=)[^&]*")
+PASSWORD = re.compile("://.*:.*@|password=", re.DOTALL)
 LOCK = 7_210_021  # PostgreSQL's writers take turns by this number, as SQLite's do by themselves
 # PostgreSQL's names of SQLite's types.
 DIALECT = {
@@ -35,12 +31,9 @@ Values = Sequence[Any]
 class Database:
     """For one thread at a time; one process at a time can be in a transaction. Statements: in SQLite's words, with ? for values."""
 
-    name: str  # without a password
+    name: str
     errors: type[Exception]  # the base of its exceptions
     connection: Any
-
-    def set_durable(self) -> None:
-        """Let what is committed survive a crash. Call it before anything is written."""
 
     def in_words(self, statement: str) -> str:
         return statement
@@ -64,12 +57,6 @@ class Database:
     def commit(self) -> None:
         self.execute("COMMIT")
 
-    def no_limit(self) -> None:
-        """Let the statements of this transaction take as long as they need."""
-
-    def check_room(self) -> None:
-        """Raises one of `errors` if the disk is nearly full."""
-
     def roll_back(self) -> None:
         """End a transaction after an error, if there is one. A connection that broke is made again."""
         raise NotImplementedError
@@ -88,16 +75,19 @@ class Database:
 class SqliteDatabase(Database):
     errors = sqlite3.Error
 
-    def __init__(self, file: Path, new: bool) -> None:
+    def __init__(self, file: Path, writes: bool) -> None:
         self.name = str(file)
         self._parts: list[int | None] | None = None
-        if new and not file.exists():
+        if writes and not file.exists():
             with suppress(OSError):  # sqlite3 says it better
                 file.touch(mode=0o600)  # it may hold prompts
         options: dict[str, Any] = {"timeout": WAIT, "isolation_level": None, "check_same_thread": False, "uri": True}
         self.connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", **options)
+        if writes:
+            self._set_durable()
 
-    def set_durable(self) -> None:
+    def _set_durable(self) -> None:
+        """Let what is committed survive a crash."""
         end = time.monotonic() + WAIT
         while True:
             try:
@@ -119,10 +109,6 @@ class SqliteDatabase(Database):
         self._parts = self._parts or found
         if found != self._parts:
             raise sqlite3.OperationalError("the log was deleted, moved or replaced; put it back, or start again")
-
-    def check_room(self) -> None:
-        if shutil.disk_usage(Path(self.name).absolute().parent).free < LEAST_ROOM:
-            raise sqlite3.OperationalError("the disk is nearly full")
 
     def roll_back(self) -> None:
         if self.connection.in_transaction:
@@ -146,18 +132,13 @@ class PostgresDatabase(Database):
     def __init__(self, url: str) -> None:
         with from_extra("cluster", "a log in PostgreSQL"):
             import psycopg
-        self.psycopg, self.url, self.name = psycopg, url, without_password(url)
-        self.errors = psycopg.Error
+        self.psycopg, self.name, self.errors = psycopg, url, psycopg.Error
         self.connection = self._connect()
 
     def _connect(self) -> Any:
-        found = self.psycopg.connect(self.url, autocommit=True, connect_timeout=5, tcp_user_timeout=5000)
+        found = self.psycopg.connect(self.name, autocommit=True, connect_timeout=5, tcp_user_timeout=5000)
         found.execute(f"SET lock_timeout = {int(1000 * WAIT)}")
-        found.execute(f"SET statement_timeout = {int(1000 * LONGEST_STATEMENT)}")
         return found
-
-    def no_limit(self) -> None:
-        self.execute("SET LOCAL statement_timeout = 0")
 
     def in_words(self, statement: str) -> str:
         for ours, theirs in DIALECT.items():
@@ -188,57 +169,33 @@ class PostgresDatabase(Database):
         self.execute("INSERT INTO l2d_version VALUES (?)", (version,))
 
 
-def without_password(url: str) -> str:
-    """Hide the password as libpq reads a URL: it ends at the last @ before a slash, or is a parameter."""
-    found = AUTHORITY.fullmatch(url)
-    if found is None:
-        return url
-    user, at, host = found["who"].rpartition("@")
-    hidden = f"{user.partition(':')[0]}:…" if ":" in user else user
-    return found["kind"] + hidden + at + PARAMETER.sub("…", host + found["rest"])
-
-
-def passwords_in(url: str) -> list[str]:
-    found = AUTHORITY.fullmatch(url)
-    if found is None:
-        return []
-    written = [found["who"].rpartition("@")[0].partition(":")[2], *PARAMETER.findall(found["rest"])]
-    parts = [part for one in written for part in one.split("@")]  # libpq ends it at the first @ that is not encoded
-    return [one for one in (*written, *parts) if len(one) > 1]
-
-
 def log_address(given: str) -> Path | str:
-    """Return a path, or a URL as it is: a path would lose a slash."""
+    """Return a path, or a URL as it is: a path would lose a slash. A URL becomes part of messages and of runs' configs."""
     if "://" not in given:
         return Path(given).expanduser()
+    if PASSWORD.search(given):
+        raise L2DError("the URL of the log has a password, which others could read; use PGPASSWORD or ~/.pgpass")
     if not given.startswith(URL):
-        raise L2DError(f"{without_password(given)}: give a file, or a URL that begins with postgresql://")
+        raise L2DError(f"{given}: give a file, or a URL that begins with postgresql://")
     return given
 
 
-def connect(address: Path | str, new: bool = True) -> Database:
-    """new: make a file that is not there. Raises L2DError."""
+def connect(address: Path | str, writes: bool = True) -> Database:
+    """writes: make a file that is not there. Raises LogUnavailable, or L2DError without the extra `cluster`."""
     try:
-        return PostgresDatabase(str(address)) if str(address).startswith(URL) else SqliteDatabase(Path(address), new)
+        return PostgresDatabase(str(address)) if str(address).startswith(URL) else SqliteDatabase(Path(address), writes)
     except L2DError:
         raise
     except Exception as error:  # of a driver that may not be installed
-        said = " ".join(str(error).split())
-        for password in passwords_in(str(address)):
-            said = said.replace(password, "…")
-        raise L2DError(f"{without_password(str(address))}: cannot be used as a log ({said})") from None
+        raise LogUnavailable(f"{address}: cannot be used as a log ({' '.join(str(error).split())})") from None
 
 
 @contextmanager
 def reading(address: Path | str) -> Iterator[Database]:
-    """A connection of its own, so that others go on writing. Raises LogUnavailable."""
-    try:
-        database = connect(address, new=False)
-    except L2DError as error:
-        raise LogUnavailable(str(error)) from error
-    try:
-        yield database
-    except database.errors as error:
-        raise LogUnavailable(str(error)) from error
-    finally:
-        database.close()
+    """A transaction of a connection of its own, so that others go on writing. Raises LogUnavailable."""
+    with closing(connect(address, writes=False)) as database:
+        try:
+            database.execute("BEGIN")
+            yield database
+        except database.errors as error:
+            raise LogUnavailable(f"{address}: cannot be read as a log of l2d serve ({error})") from error

@@ -17,7 +17,7 @@ from l2d.core.replies import Asks, Replies
 from l2d.data.arrays import Answers, Arrays, Panel, divided
 from l2d.data.dataset import DatasetBase
 from l2d.data.text.encoders import Encoder
-from l2d.logs.databases import log_address, without_password
+from l2d.logs.databases import log_address
 from l2d.logs.rows import LoggedRows, explored_rows, left_out_note, read_rows
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Name, ProperShare
@@ -95,9 +95,6 @@ class ServerLog(DatasetBase):
         if self.path is None:
             raise ParameterError("path", "missing; give the log of l2d serve, or its export")
         address = log_address(self.path)
-        if without_password(self.path) != self.path:
-            problem = "its password would be written into the run's folder; use PGPASSWORD or ~/.pgpass"
-            raise ParameterError("path", problem)
         if isinstance(address, Path) and not address.is_file():
             raise ParameterError("path", f"no such file (looked for in {Path.cwd()})", self.path)
         return with_evidence(snapshot(address, self.run))

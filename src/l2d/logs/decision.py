@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from l2d.logs.trials import Compared
+# Of a decision that two routers had a part in: the candidate, its choice, a bound, base and weight. base + weight·cost estimates
+# the cost of its choice less that of the other router's; it is at most ±bound.
+Compared = tuple[str, str, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Decision:
     state: str | None = None
     course: Any = None
     compared: Compared | None = None  # with a candidate, in a table of its own
+
+    def expected_cost(self, expert: str) -> float | None:
+        found: float | None = next((one["expected_cost"] for one in self.ranking if one["expert"] == expert), None)
+        return found
 
     def row(self, now: float) -> tuple[Any, ...]:
         propensity = None if self.planned else self.propensity

@@ -14,7 +14,7 @@ import safetensors.numpy
 
 from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
-from l2d.logs.databases import SqliteDatabase, connect, without_password
+from l2d.logs.databases import reading
 from l2d.utils.errors import L2DError
 
 JOINED = """
@@ -24,7 +24,7 @@ SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.route
 FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id ORDER BY d.number
 """
 CALLS = "SELECT * FROM calls ORDER BY decision_id, place"
-WITH_CALLS = 5  # the version of the tables that has their outcomes
+WITH_RUNS, WITH_CALLS = 2, 5  # the versions of the tables that have them, with outcomes of calls
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
 SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
 ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
@@ -83,7 +83,7 @@ class LongForm:
 
 def read_long_form(address: Path | str, run: str | None = None, every: bool = False) -> LongForm:
     """run: only the decisions of this run. every: also rows without a propensity."""
-    file = without_password(str(address))
+    file = str(address)
     joined, about = read_joined(address)
     rows = [row for row in joined if run is None or row["run"] == run]
     kept = [row for row in rows if every or row["propensity"] is not None]
@@ -114,22 +114,15 @@ def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
     """The decisions with an outcome, and what the log says about each run."""
     if isinstance(address, Path) and not address.is_file():
         raise L2DError(f"{address}: no such file; give the log of l2d serve")
-    database = connect(address, new=False)
-    try:
-        database.execute("BEGIN")  # decisions and calls of one moment
-        database.no_limit()
-        # The first version kept nothing of its runs. A reader must not migrate: it may have no right to write.
-        first = isinstance(database, SqliteDatabase) and database.version() == 1
-        runs = [] if first else database.rows("SELECT name, about FROM runs")
+    with reading(address) as database:  # decisions and calls of one moment
+        # Earlier versions had fewer tables. A reader must not migrate: it may have no right to write.
+        version = database.version()
+        runs = database.rows("SELECT name, about FROM runs") if version >= WITH_RUNS else []
         calls = defaultdict(list)
-        for call in database.rows(CALLS) if database.version() >= WITH_CALLS else []:
+        for call in database.rows(CALLS) if version >= WITH_CALLS else []:
             calls[call["decision_id"]].append(call)
         rows = [with_calls(row, calls[row["id"]]) for row in database.rows(JOINED)]
         return rows, {row["name"]: row["about"] for row in runs}
-    except database.errors as error:
-        raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
-    finally:
-        database.close()
 
 
 def with_calls(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:

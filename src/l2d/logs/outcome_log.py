@@ -94,7 +94,8 @@ class OutcomeLog:
         except Exception as error:  # whatever it is: the thread that writes must live
             with suppress(Exception):
                 self._database.roll_back()
-            results = [(one.done, LogUnavailable(str(error))) for one in batch]
+            problem = f"{self.name}: the log cannot be written ({error})"
+            results = [(one.done, LogUnavailable(problem)) for one in batch]
             self._tell(" ".join(str(error).split()))
         else:
             if any(one.writes for one in batch):  # a full disk lets others pass

@@ -11,7 +11,6 @@ from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
 from l2d.data.sets.long_log import chosen_answers, differing, money_of_answers
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
-from l2d.logs.databases import without_password
 from l2d.logs.export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_form
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
@@ -71,7 +70,7 @@ class LoggedRows:
 
 def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
     """address: of the log, or its export. run: only its decisions. Left out: rows without a propensity or inputs, repetitions."""
-    file = without_password(str(address))
+    file = str(address)
     if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
         found = read_long_form(address, run)
         calls = np.fromiter(found.calls, dtype=object, count=len(found.calls))

@@ -40,11 +40,9 @@ def open_database(address: Path | str) -> Database:
     """Connect for one thread at a time; a new log gets its tables, an older one is brought up to date. Raises L2DError."""
     database = connect(address)
     try:
-        database.set_durable()
         database.begin()
         found = database.version()
         if found < len(STEPS):
-            database.no_limit()
             for statement in ";\n".join(STEPS[found:]).split(";\n"):
                 database.execute(statement)
             database.set_version(len(STEPS))

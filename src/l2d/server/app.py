@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -73,7 +72,7 @@ def add_decisions(app: FastAPI, service: RouterService, gateway: Gateway) -> Non
 
     @app.get("/v1/experts")
     async def experts() -> JSONResponse:
-        now = (service.runs.drift.beyond, await service.left(), gateway.resting())
+        now = (service.policy.drift.beyond, await service.left(), gateway.resting())
         about = about_run(service.runs.current, service.settings, *now)
         if (trial := service.runs.trial) is not None:
             about |= {"candidate": trial.about, "policy": [*about["policy"], trial.note]}
@@ -180,21 +179,20 @@ def read_features(metadata: Any, header: str) -> dict[str, Any]:
 
 
 def decision_headers(
-    decision: Decision, expert: str, failed: Mapping[str, Exception], prices: Mapping[str, float] = MappingProxyType({})
+    decision: Decision, expert: str, failed: Mapping[str, Exception], prices: Mapping[str, float]
 ) -> dict[str, str]:
     """Header values are ASCII: other characters are percent-encoded."""
-    asked = ",".join(f"{name}={price:.6g}" for name, price in prices.items())
-    cost = next((one["expected_cost"] for one in decision.ranking if one["expert"] == expert), None)
+    cost = decision.expected_cost(expert)
     found = {
         "x-l2d-expert": expert,
         "x-l2d-decision-id": decision.id,
         "x-l2d-run": decision.run,
         "x-l2d-decided-by": "fallback" if failed and not decision.planned else decision.decided_by,
-        **({} if cost is None else {"x-l2d-expected-cost": f"{cost:.6g}"}),
-        **({"x-l2d-fallback": ", ".join(f"{name}={why}" for name, why in failed.items())} if failed else {}),
-        **({"x-l2d-asked": asked} if asked else {}),
+        "x-l2d-expected-cost": "" if cost is None else f"{cost:.6g}",
+        "x-l2d-fallback": ", ".join(f"{name}={why}" for name, why in failed.items()),
+        "x-l2d-asked": ",".join(f"{name}={price:.6g}" for name, price in prices.items()),
     }
-    return {name: quote(value, safe=" !#$&'()*+,/:;=?@[]~") for name, value in found.items()}
+    return {name: quote(value, safe=" !#$&'()*+,/:;=?@[]~") for name, value in found.items() if value}
 
 
 def add_operation(app: FastAPI, service: RouterService) -> None:

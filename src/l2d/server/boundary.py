@@ -17,10 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
-from l2d.logs.refusals import LogUnavailable, NobodyFree, OutcomeRefused
-from l2d.server.decisions import Overloaded
-from l2d.server.gateway import LEFT, AllFailed
-from l2d.server.served import ReloadRefused
+from l2d.logs.refusals import LogUnavailable, Refused
+from l2d.server.gateway import LEFT
 from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError
 from l2d.utils.parameters import clearest_problem
@@ -31,8 +29,7 @@ NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser believes the 
 DRAINED = 256_000_000  # bytes of a body that is too large, read so that the client gets the answer
 LONGEST_MESSAGE = 1000
 ID = re.compile(r"^(/v1/decisions/)[^/]+(/answers)$")  # of paths
-CLIENTS = (L2DError, RequestValidationError, HTTPException, OutcomeRefused, ReloadRefused)
-MISTAKES = (*CLIENTS, AllFailed, Overloaded, LogUnavailable, Exception)
+MISTAKES = (L2DError, RequestValidationError, HTTPException, Refused, Exception)
 logger = logging.getLogger("l2d.serve")
 
 
@@ -178,7 +175,7 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
         status, message, kind = described(error)
         if kind is not None:
             service.metrics.count_error(kind)
-        known = error.retry_after if isinstance(error, AllFailed | NobodyFree) else None
+        known = error.retry_after if isinstance(error, Refused) else None
         after = known or ("1" if status == 503 else None)
         return problem(status, message, None if after is None else {"retry-after": after})
 
@@ -195,16 +192,12 @@ def described(error: Exception) -> tuple[int, str, str | None]:
             return (400, "the body is not JSON", None) if no_json else (422, first_problem(found), None)
         case HTTPException():
             return error.status_code, str(error.detail), None
-        case OutcomeRefused() | ReloadRefused():
-            return error.status, str(error), None
-        case L2DError():
-            return 422, " ".join(str(error).split()), None
-        case AllFailed():
-            return error.status, str(error), "upstreams"
-        case Overloaded():
-            return 503, "too many requests wait; try again", "overload"
+        case Refused():
+            return error.status, str(error), error.kind
         case LogUnavailable():
             return 503, "the log cannot be used; try again", "log"
+        case L2DError():
+            return 422, " ".join(str(error).split()), None
     return 500, f"internal error ({type(error).__name__})", None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from l2d.logs.refusals import Refused
 from l2d.router.choices import Choice, make_choices
 from l2d.router.router import Router
 from l2d.router.trained import outputs_of, readable_inputs
@@ -28,8 +29,8 @@ ENOUGH = 200  # of them, before a share is trusted
 CLEARLY = 0.8  # of the limit
 
 
-class Overloaded(Exception):
-    """Too many requests wait for a decision."""
+class Overloaded(Refused):
+    status, kind = 503, "overload"
 
 
 Asked = tuple[Router, Sequence[Any]]  # the queries of one request, and the router at the prices that it asks for
@@ -87,7 +88,7 @@ class Batcher:
     async def ask(self, router: Router, queries: Sequence[Any]) -> AnsweredTogether:
         """Raises L2DError for queries that the router cannot read, and Overloaded."""
         if len(self._waiting) >= MOST_WAITING:
-            raise Overloaded
+            raise Overloaded("too many requests wait; try again")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[AnsweredTogether] = loop.create_future()
         self._waiting.append(((router, queries), answer))

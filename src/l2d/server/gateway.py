@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision
 from l2d.logs.operations import add_answer
+from l2d.logs.refusals import Refused
 from l2d.server.calls import OK, TOO_LONG, Chat, ChatAnswer, ask_servers, checked, collected, open_answer
 from l2d.server.course import Course
 from l2d.server.deployments import RESTING, Deployment, UpstreamFailed
@@ -30,8 +31,10 @@ KEPT_OPEN = 4.0  # seconds that an idle connection stays; many servers close the
 T = TypeVar("T")
 
 
-class AllFailed(Exception):
-    """No expert answered. failed: why, by expert. retry_after: seconds, if all rest."""
+class AllFailed(Refused):
+    """No expert answered. failed: why, by expert."""
+
+    kind = "upstreams"
 
     def __init__(self, failed: Mapping[str, UpstreamFailed]) -> None:
         super().__init__("no expert answered: " + ", ".join(f"{name} ({why})" for name, why in failed.items()))

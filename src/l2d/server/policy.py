@@ -1,20 +1,27 @@
 """Who gets a query: the router's choice, changed by what a request allows, by limits, drift, exploration and candidates."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from l2d.logs.decision import Decision, new_decision_id
+import numpy as np
+
+from l2d.core.assignment import assign
+from l2d.logs.capacity import Limits
+from l2d.logs.decision import Compared, Decision, new_decision_id
 from l2d.logs.refusals import NobodyFree
-from l2d.logs.trials import Compared
+from l2d.router.capacity import guarded_costs
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.server.course import PLAN, Course
+from l2d.server.decisions import DriftMonitor
 from l2d.server.served import ServeSettings, best_single
-from l2d.server.succession import Succession
 from l2d.server.trial import draw_expert
 
+REMEMBERED = 1000  # decisions that prices are learned from
+ENOUGH = 50
 # Who gets a query, who decided that, the propensity, and the comparison with a candidate.
 Drawn = tuple[str, str, float | None, Compared | None]
 Beside = Callable[[str, str, Sequence[str], Random], Drawn]  # draws with a candidate
@@ -32,60 +39,102 @@ class Wishes:
     variant: Sequence[Any] | None = None
 
 
-@dataclass(frozen=True)
-class Pending:
-    """A query whose expert is not drawn yet. about: what else its decision says."""
-
-    run: str
-    router: Router
-    choice: Choice
-    course: Course | None
-    wishes: Wishes
-    beside: Beside | None
-    about: Mapping[str, Any]
-
-
 class Policy:
-    def __init__(self, settings: ServeSettings, runs: Succession, rng: Random) -> None:
-        self.settings, self.runs, self.rng = settings, runs, rng
+    """drift, scarcity: of the inputs and costs of the run that serves."""
 
-    def decide(self, query: Pending, full: Mapping[str, float]) -> Decision:
-        """full: whose capacity is used up, and for how long. Raises NobodyFree."""
-        choice, course, wishes = query.choice, query.course, query.wishes
-        allowed = [name for name in query.router.experts if name not in wishes.away]
+    def __init__(self, settings: ServeSettings, rng: Random) -> None:
+        self.settings, self.rng = settings, rng
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the run before."""
+        self.drift, self.scarcity = DriftMonitor(self.settings.drift_limit), Scarcity(self.settings.capacity)
+
+    def decide(
+        self,
+        router: Router,
+        choice: Choice,
+        course: Course | None,
+        wishes: Wishes,
+        beside: Beside | None,
+        about: Mapping[str, Any],
+        full: Mapping[str, float],
+    ) -> Decision:
+        """about: what else the decision says. full: whose capacity is used up, and for how long. Raises NobodyFree."""
+        allowed = [name for name in router.experts if name not in wishes.away]
         free = [name for name in allowed if name not in full]
         if not free:
             raise NobodyFree(min((full[name] for name in allowed), default=0.0))
-        expert, by, propensity, compared = self._draw(query, free)
+        expert, by, propensity, compared = self._draw(router, choice, course, wishes.held, beside, free)
         opened = None if course is None else course.opened(expert, by, propensity, self.rng)
         return Decision(
             new_decision_id(),
-            query.run,
-            expert,
-            choice.expert,
-            by,
-            propensity,
-            query.about["prices"][expert],
-            **query.about,
+            expert=expert,
+            router_choice=choice.expert,
+            decided_by=by,
+            propensity=propensity,
+            price=about["prices"][expert],
+            **about,
             compared=compared,
             planned=opened is not None and not opened.alone,
             course=opened,
             state=None if opened is None or wishes.variant is None else opened.state(wishes.variant),
         )
 
-    def _draw(self, query: Pending, free: Sequence[str]) -> Drawn:
+    def _draw(
+        self,
+        router: Router,
+        choice: Choice,
+        course: Course | None,
+        held: str | None,
+        beside: Beside | None,
+        free: Sequence[str],
+    ) -> Drawn:
         """Only the first turn of a conversation is a decision, so later ones have no propensity."""
-        router, choice, course, beside = query.router, query.choice, query.course, query.beside
         if self.settings.shadow in free:
             return str(self.settings.shadow), "shadow", 1.0, None
-        if query.wishes.held in free:
-            return str(query.wishes.held), "session", None, None
-        preferred, by = self.runs.scarcity.preferred(router, choice, free), "unreadable" if choice.unread else "router"
+        if held in free:
+            return str(held), "session", None, None
+        preferred, by = self.scarcity.preferred(router, choice, free), "unreadable" if choice.unread else "router"
         by = by if preferred == choice.expert else "capacity"
         if course is not None:
             preferred, by, free = str(course.turn), by if course.alone else PLAN, course.affordable
-        if self.runs.drift.beyond and not choice.unread and best_single(router) in free:
+        if self.drift.beyond and not choice.unread and best_single(router) in free:
             preferred, by, beside = best_single(router), "drift", None
         if beside is not None:
             return beside(preferred, by, free, self.rng)
         return *draw_expert(preferred, by, free, self.settings.explore, self.rng), None
+
+
+class Scarcity:
+    """Learns a shadow price of each limited expert from the last decisions of this process, and how many the log had within the
+    unit of its limit: at these prices the decisions would have kept the limits, at the least expected cost."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.prices: Mapping[str, float] = {}
+        self._costs: deque[np.ndarray] = deque(maxlen=REMEMBERED)
+
+    def preferred(self, router: Router, choice: Choice, free: Sequence[str]) -> str:
+        """Whom to ask among those who are free: the least expected cost, with the shadow price."""
+        if self.limits and choice.expected_costs is not None:
+            [costs] = guarded_costs(router, [choice])
+            self._costs.append(costs)
+            if any(self.prices.values()):
+                asked = dict(zip(router.experts, costs, strict=True))
+                return min(free, key=lambda name: asked[name] + self.prices.get(name, 0.0))
+        return next(name for name in choice.ranking if name in free)
+
+    def learn(self, experts: Sequence[str], decided: Mapping[str, int]) -> None:
+        """decided: how many decisions there were within the unit of each limit."""
+        costs = np.array([one for one in self._costs.copy() if len(one) == len(experts)])  # a swap may be under way
+        if len(costs) < ENOUGH:
+            return
+        shares = np.array(
+            [self.limits[name].most / max(1, decided[name]) if name in decided else 1.0 for name in experts]
+        )
+        limits = np.minimum(1.0, shares) * len(costs)
+        if np.floor(limits).sum() < len(costs):  # more than all can do: scarce for everybody alike
+            limits = np.ceil(limits * len(costs) / limits.sum())
+        prices = np.where(shares < 1, assign(costs, np.floor(limits).astype(int))[1], 0.0)
+        self.prices = dict(zip(experts, prices.tolist(), strict=True))

@@ -13,6 +13,7 @@ from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
 from l2d.logs.capacity import Limits
 from l2d.logs.decision import Decision
+from l2d.logs.refusals import Refused
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
@@ -26,10 +27,8 @@ FORCE = "force swaps anyway"
 MOST_VARIANTS = 64  # routers at other prices that are kept
 
 
-class ReloadRefused(Exception):
-    """The new run does not fit. The old one goes on. status: of the HTTP answer."""
-
-    status = 409
+class ReloadRefused(Refused):
+    """The new run does not fit. The old one goes on."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -15,7 +14,6 @@ from typing import Any
 from l2d.logs import operations
 from l2d.logs.capacity import Draft, ask_within, decide_within, left
 from l2d.logs.decision import Call, Decision, ReportedOutcome, new_decision_id
-from l2d.logs.last_hour import read_last_hour
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.logs.refusals import LogUnavailable, NobodyFree
 from l2d.networks.estimators.planner import unplanned
@@ -24,7 +22,7 @@ from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_q
 from l2d.server.course import begun
 from l2d.server.decisions import AnsweredTogether, Batcher
 from l2d.server.metrics import ServerMetrics
-from l2d.server.policy import Beside, Pending, Policy, Wishes
+from l2d.server.policy import Beside, Policy, Wishes
 from l2d.server.served import ServedRun, ServeSettings, about_choice, best_single, prices_of
 from l2d.server.succession import Succession
 from l2d.server.trial import Trial
@@ -62,10 +60,10 @@ class RouterService:
         trial: Trial | None = None,
     ) -> None:
         self.log, self.settings, self.metrics = log, settings, ServerMetrics()
-        self.runs = Succession(run, log, settings, load, self.metrics, swaps, trial)
+        self.policy = Policy(settings, rng or random.Random())
+        self.runs = Succession(run, log, self.policy, load, self.metrics, swaps, trial)
         self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
-        self.policy = Policy(settings, self.runs, rng or random.Random())
-        self._fitting, self._previewing = asyncio.Lock(), asyncio.Lock()
+        self._fitting = asyncio.Lock()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -95,7 +93,7 @@ class RouterService:
 
     async def _learn_prices(self) -> None:
         if limits := self.settings.capacity:
-            scarcity, experts = self.runs.scarcity, self.runs.current.router.experts
+            scarcity, experts = self.policy.scarcity, self.runs.current.router.experts
             decided = await self.log.done(operations.decided_since, [one.seconds for one in limits.values()])
             await asyncio.to_thread(scarcity.learn, experts, dict(zip(limits, decided, strict=True)))
 
@@ -161,17 +159,16 @@ class RouterService:
             answered = await asked
         if run is self.runs.current:  # after a reload, other inputs are far
             self._note_drift(answered)
-        prices, keep, drafts = prices_of(router), self.settings.keep, list[Draft]()
+        known, keep, drafts = {"run": run.name, "prices": prices_of(router)}, self.settings.keep, list[Draft]()
         numbers = answered.inputs.flatten(1).numpy().astype("<f4", copy=False) if keep == "features" else None
         for place, (query, choice, beside) in enumerate(zip(queries, answered.choices, besides, strict=True)):
             course = begun(router, choice, answered.outputs[place : place + 1], self.settings, wishes.alone)
-            about: dict[str, Any] = {"session": wishes.session, "prices": prices, **about_choice(choice)}
+            about: dict[str, Any] = {**known, "session": wishes.session, **about_choice(choice)}
             if keep == "text" and not choice.unread:
                 about["text"] = query
             if numbers is not None and not choice.unread:
                 about["features"] = numbers[place].tobytes()
-            pending = Pending(run.name, router, choice, course, wishes, beside, about)
-            drafts.append(partial(self.policy.decide, pending))
+            drafts.append(partial(self.policy.decide, router, choice, course, wishes, beside, about))
         return await self._log(drafts)
 
     async def _log(self, drafts: Sequence[Draft]) -> list[Decision]:
@@ -199,10 +196,8 @@ class RouterService:
     async def preview(self, body: PreviewBody) -> dict[str, Any]:
         """The router's own choice, which leaves no trace."""
         run = self.runs.current
-        router, query = run.router, read_query(body, run.router.description)
-        if body.prices is not None:
-            async with self._previewing:
-                router = await asyncio.to_thread(router.at, body.prices)
+        query = read_query(body, run.router.description)
+        router = await self.router_at(run, body.prices, None, None, False)
         [choice] = (await self.batcher.ask(router, [query])).choices
         return {"expert": choice.expert, **about_choice(choice), "guard_note": router.guard_note, "run": run.name}
 
@@ -239,12 +234,8 @@ class RouterService:
         upstreams, seen = self.settings.upstreams, self.runs.current.router.description.seen
         return [*([ROUTED] if upstreams and (seen.text is not None or seen.features) else []), *upstreams]
 
-    def last_hour(self) -> dict[str, Any]:
-        """Read by a connection of its own, so decisions go on. Raises LogUnavailable."""
-        return read_last_hour(self.log.address, time.time(), self.runs.current.router.experts)
-
     def _note_drift(self, answered: AnsweredTogether) -> None:
-        drift = self.runs.drift
+        drift = self.policy.drift
         was = drift.beyond
         drift.add([one for one, choice in zip(answered.far or (), answered.choices, strict=False) if not choice.unread])
         if drift.beyond != was:

@@ -7,47 +7,41 @@ from pathlib import Path
 
 from l2d.logs.operations import add_run, add_swap, last_swap, swaps_before
 from l2d.logs.outcome_log import OutcomeLog
-from l2d.logs.refusals import LogUnavailable
-from l2d.server.decisions import DriftMonitor
 from l2d.server.metrics import ServerMetrics
-from l2d.server.scarcity import Scarcity
-from l2d.server.served import FORCE, ReloadRefused, ServedRun, ServeSettings, about_inputs, check_successor
+from l2d.server.policy import Policy
+from l2d.server.served import FORCE, ReloadRefused, ServedRun, about_inputs, check_successor
 from l2d.server.trial import CANDIDATE, Trial
-from l2d.utils.errors import L2DError
 
 
 class Succession:
     """load: reads a run's folder, with the options of the first run. swaps: the number of reloads in the log when the first worker
     started; later ones are followed. None: from now on. reloaded: the run of the last reload in the log. trial: of a candidate
-    beside the run; it ends when another run serves. drift, scarcity: of this run's inputs and costs."""
+    beside the run; it ends when another run serves."""
 
     def __init__(
         self,
         run: ServedRun,
         log: OutcomeLog,
-        settings: ServeSettings,
+        policy: Policy,
         load: Callable[[Path], ServedRun],
         metrics: ServerMetrics,
         swaps: int | None,
         trial: Trial | None,
     ) -> None:
-        self.current, self.log, self.settings, self.load, self.metrics = run, log, settings, load, metrics
+        self.current, self.log, self.policy, self.load, self.metrics = run, log, policy, load, metrics
         self.trial, self._reloading = trial, asyncio.Lock()
         self.take_over(run)
-        try:
-            log.do(add_run, run.name, about_inputs(run.router)).result()
-            last, self.reloaded = log.do(last_swap).result()
-            self.swaps = last if swaps is None else swaps
-            # A trial that began before goes on as if this server had never stopped: what ended it, holds.
-            before = None if trial is None else log.do(swaps_before, run.name, trial.key, trial.bound).result()
-        except LogUnavailable as error:
-            raise L2DError(f"{log.name}: the log cannot be written ({error})") from error
+        log.do(add_run, run.name, about_inputs(run.router)).result()
+        last, self.reloaded = log.do(last_swap).result()
+        self.swaps = last if swaps is None else swaps
+        # A trial that began before goes on as if this server had never stopped: what ended it, holds.
+        before = None if trial is None else log.do(swaps_before, run.name, trial.key, trial.bound).result()
         self.swaps = self.swaps if before is None else min(self.swaps, before)
 
     def take_over(self, run: ServedRun) -> None:
         self.previous = self.current  # plans that wait for an answer go on with the run that began them
         self.current = run
-        self.drift, self.scarcity = DriftMonitor(self.settings.drift_limit), Scarcity(self.settings.capacity)
+        self.policy.begin()
         self.metrics.run.labels(self.previous.name).set(0)
         self.metrics.run.labels(run.name).set(1)
 
@@ -56,7 +50,7 @@ class Succession:
         ReloadRefused, L2DError."""
         async with self._reloading:
             new = await asyncio.to_thread(self.load, folder)
-            check_successor(self.settings, self.current, new, force)
+            check_successor(self.policy.settings, self.current, new, force)
             about, before = new.router.description, self.current.router.description
             if about.kind != before.kind and not force:
                 raise ReloadRefused(f"{folder}: it sees {about.sees}, not {before.sees}; {FORCE}")
@@ -85,7 +79,7 @@ class Succession:
                 return
             new = await asyncio.to_thread(self.load, Path(run))
             self.swaps, self.trial = number, None  # a run that does not fit is refused once
-            check_successor(self.settings, self.current, new, force=True)
+            check_successor(self.policy.settings, self.current, new, force=True)
             self.swap_to(new)
 
     async def judge(self) -> None:

@@ -1,16 +1,15 @@
 """A candidate beside the router that serves: it decides a share of the queries, and the log tells which of the two costs less."""
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 from zlib import crc32
 
 from l2d.core.sequential import Difference, difference, difference_parts
-from l2d.logs.trials import Compared, read_sums
+from l2d.logs.decision import Compared
+from l2d.logs.readings import KeptReading, read_sums
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
@@ -20,7 +19,6 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.text import six_digits
 
 CANDIDATE, CURRENT = "candidate", "current"  # who costs less
-BUSY = 0.05  # the largest share of the time in which the log is read
 
 
 class Trial:
@@ -41,8 +39,7 @@ class Trial:
         )
         self.batcher = Batcher(settings.batch)
         self.found = Difference(0, 0.0, -self.bound, self.bound)
-        self.over = False
-        self._until = 0.0
+        self.over, self.sums = False, KeptReading(read_sums)
 
     def compares(self, router: Router) -> bool:
         """True for the run's router, but not at prices that a client asks for."""
@@ -76,14 +73,12 @@ class Trial:
         return min(max(sum(known) / len(known), 0.0), self.most) if known else 0.0
 
     async def look(self, address: Path | str) -> None:
-        """Read the log, unless that was just done, and say so if another router is better than before. Raises LogUnavailable."""
-        begun = monotonic()
-        if self.over or begun < self._until:
+        """Read the log, and say so if another router is better than before. Raises LogUnavailable."""
+        if self.over:
             return
         asked = (address, self.run.name, self.key, self.bound, self.most, self.rate)
-        n, total, squares = await asyncio.to_thread(read_sums, *asked)
-        self._until = monotonic() + (monotonic() - begun) / BUSY
-        before = self.better  # another look may have ended meanwhile
+        n, total, squares = await self.sums.look(*asked)
+        before = self.better
         self.found = difference(n, total, squares, self.bound) if n else self.found
         if self.better not in (None, before):
             print(self.note, file=sys.stderr, flush=True)
