@@ -32,9 +32,11 @@ from l2d.server.app import make_app
 from l2d.server.calls import Chat, ChatAnswer
 from l2d.server.deployments import Deployment
 from l2d.server.gateway import Exchange, Gateway
+from l2d.server.policy import Policy
 from l2d.server.protocol import LimitedProtocol
 from l2d.server.served import ServedRun, ServeSettings
 from l2d.server.service import RouterService
+from l2d.server.succession import Succession
 from l2d.server.trial import Trial
 from l2d.server.upstreams import Upstream
 
@@ -83,13 +85,13 @@ def make_service(
 ) -> RouterService:
     router = Router.load(run) if isinstance(run, Path) else run
     name = str(run) if isinstance(run, Path) else "run"
-    rng = random.Random(seed)
     upstreams = {name: upstreams_of(one) for name, one in settings.pop("upstreams", {}).items()}
     load = lambda folder: ServedRun(Router.load(folder), str(folder))  # noqa: E731
     known = ServeSettings(upstreams=upstreams, **settings)
     served = ServedRun(router, name)
     beside = None if trial is None else trial(known, served)
-    return RouterService(served, OutcomeLog(log), known, load, rng, swaps, beside)
+    policy = Policy(known, random.Random(seed))
+    return RouterService(Succession(served, OutcomeLog(log), policy, load, swaps, beside))
 
 
 @contextlib.contextmanager

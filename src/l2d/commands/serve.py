@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import random
 import socket
 import sys
 import tempfile
@@ -125,8 +126,10 @@ def make_service(
     from l2d.logs.capacity import read_limits
     from l2d.logs.databases import log_address
     from l2d.logs.outcome_log import OutcomeLog
+    from l2d.server.policy import Policy
     from l2d.server.served import ServeSettings, check_settings
     from l2d.server.service import RouterService
+    from l2d.server.succession import Succession
     from l2d.server.trial import make_trial
     from l2d.server.upstreams import read_upstreams
 
@@ -152,7 +155,8 @@ def make_service(
             raise ParameterError("--candidate", problem, options.candidate[0])
         with given_as_flags():
             trial = make_trial(settings, run, load(options.candidate[0]), options.share, options.promote == "auto")
-    return RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps, trial=trial)
+    log, policy = OutcomeLog(log_address(options.log)), Policy(settings, random.Random())
+    return RouterService(Succession(run, log, policy, load, swaps, trial))
 
 
 def swaps_in_log(options: argparse.Namespace) -> int:

@@ -97,22 +97,18 @@ def state_of(database: Database, id: str) -> tuple[str, str, str | None] | None:
     return found
 
 
-def add_call(
-    database: Database,
-    id: str,
-    call: Call,
-    served: str | None = None,
-    before: str | None = None,
-    after: str | None = None,
-) -> bool:
-    """Record a call of a plan, and the sums of all. served: whose answer is given, if that is decided and not the first one's.
-    before, after: the states of a plan that waits, after is None at its end. False if it is no longer in the state before."""
-    if before is not None:
-        change = (END, (id, before)) if after is None else (NEXT, (after, id, before))
-        if database.execute(*change).rowcount != 1:
-            return False
+def add_call(database: Database, id: str, call: Call, served: str | None = None) -> None:
+    """Record a call of a plan, and the sums of all. served: whose answer is given, if that is decided and not the first one's."""
     database.execute(CALL, (id, *astuple(call)))
     database.execute(SUMS, (served, id, id, id))
+
+
+def move_on(database: Database, id: str, before: str, after: str | None, call: Call, served: str | None) -> bool:
+    """Record a call of a plan that waits in the state before; after: None at its end. False if its state is another by now."""
+    change = (END, (id, before)) if after is None else (NEXT, (after, id, before))
+    if database.execute(*change).rowcount != 1:
+        return False
+    add_call(database, id, call, served)
     return True
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from l2d.logs.operations import add_call, state_of
+from l2d.logs.operations import move_on, state_of
 from l2d.logs.refusals import OutcomeRefused
 from l2d.router.trained import TrainedRouter
 from l2d.server.bodies import AnswerBody
@@ -15,8 +15,6 @@ from l2d.utils.text import six_digits
 
 async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict[str, Any]:
     """Whom to ask next, or whose answer to give. Raises OutcomeRefused, L2DError, LogUnavailable."""
-    if body.failed and body.answer is not None:
-        raise L2DError("failed: the expert has no answer then; leave out one of the two")
     while True:
         found = await service.log.done(state_of, id)
         if found is None:
@@ -25,15 +23,11 @@ async def take_answer(service: RouterService, id: str, body: AnswerBody) -> dict
         if before is None:
             raise OutcomeRefused(409, f"decision_id={id}: waits for no answer; it ended with {given}")
         state = json.loads(before)
-        course = resumed(await router_of(service, run, state["variant"]), state, service.settings)
-        check_turn(course, body.expert, id)
-        if not body.failed and "answer" not in body.model_fields_set:
-            raise L2DError("answer: missing; null if the expert gave none, or failed: true")
-        course = heard(course, body)
+        course = heard(resumed(await router_of(service, run, state["variant"]), state, service.settings), body, id)
         call, ended = course.last_call(None), course.ask is None
         served = course.accept if ended and course.accept != given else None
         after = None if ended else course.state(state["variant"])
-        if await service.log.done(add_call, id, call, served, before, after):
+        if await service.log.done(move_on, id, before, after, call, served):
             break  # else another answer came meanwhile: look again
     service.metrics.count_spend(call.expert, call.price)
     if not ended:
@@ -49,20 +43,23 @@ async def router_of(service: RouterService, run: str, variant: list[Any]) -> Tra
     for known in (service.runs.current, service.runs.previous):
         if known.name == run:
             return await service.router_at(known, *variant)
-    raise OutcomeRefused(
-        409, f"run={run}: it decided, and this server has {service.runs.current.name} now; route again"
-    )
+    now = service.runs.current.name
+    raise OutcomeRefused(409, f"run={run}: it decided, and this server has {now} now; route again")
 
 
-def check_turn(course: Course, expert: str, id: str) -> None:
+def heard(course: Course, body: AnswerBody, id: str) -> Course:
+    expert = body.expert
     if expert not in course.prices:
         raise L2DError(f"expert={expert[:64]}: {unknown('expert', expert[:64], [*course.prices])}")
     if expert != course.ask:
-        why = "has answered" if expert in course.step.asked else "was not to be asked"
+        why = "has answered" if expert in course.asked else "was not to be asked"
         raise OutcomeRefused(409, f"expert={expert}: {why}; decision {id} waits for {course.ask}")
-
-
-def heard(course: Course, body: AnswerBody) -> Course:
+    if body.failed and body.answer is not None:
+        raise L2DError("failed: the expert has no answer then; leave out one of the two")
+    if not body.failed and "answer" not in body.model_fields_set:
+        raise L2DError("answer: missing; null if the expert gave none, or failed: true")
     text = None if body.answer is None else str(body.answer)
-    length = len(text) if body.length is None and text is not None else body.length
-    return course.heard(kept_answer(text, course.step.router), body.confidence, length, body.failed, body.price)
+    told: dict[str, Any] = {name: getattr(body, name) for name in ("confidence", "length", "failed", "price")}
+    if body.length is None and text is not None:
+        told["length"] = len(text)
+    return course.heard(kept_answer(text, course.router), **told)

@@ -99,27 +99,20 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway, telemetr
             raise no_such_model(name, service)
         return JSONResponse(about_model(name))
 
-    for path in PATHS:
-        add_path(path, app, service, gateway, telemetry)
-
-
-def add_path(path: str, app: FastAPI, service: RouterService, gateway: Gateway, telemetry: "Telemetry | None") -> None:
-    @app.post(f"/v1/{path}", response_model=None)
     async def pass_on(
         request: Request,
         x_l2d_session: Annotated[str | None, Header(max_length=256)] = None,
         x_l2d_reroute: Annotated[bool, Header()] = False,
         x_l2d_features: Annotated[str, Header(max_length=65_536)] = "{}",
     ) -> Response:
-        began, chat = time.time_ns(), read_chat(await request.body(), path)
+        began, path = time.time_ns(), request.scope["route"].path.removeprefix("/v1/")
+        chat, session = read_chat(await request.body(), path), session_digest(x_l2d_session)
         model = chat.body["model"]
-        messages = messages_of(chat) if path == CHAT or model == ROUTED else []
-        session = session_digest(x_l2d_session)
-        alone = path != CHAT or not comparable(chat.body)
         if not gateway.servers:
             raise HTTPException(404, "this server has no upstreams; start it with --upstreams FILE")
         if model == ROUTED:
-            features = read_features(chat.body.get("metadata"), x_l2d_features)
+            messages, features = messages_of(chat), read_features(chat.body.get("metadata"), x_l2d_features)
+            alone = path != CHAT or not comparable(chat.body)
             decision = await service.decide_chat(messages, features, session, not x_l2d_reroute, alone)
         elif model in gateway.servers:
             decision = await service.log_asked(model, session)
@@ -132,6 +125,9 @@ def add_path(path: str, app: FastAPI, service: RouterService, gateway: Gateway, 
         if isinstance(answer.content, bytes):
             return Response(answer.content, answer.status, headers, answer.content_type)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
+
+    for path in PATHS:
+        app.post(f"/v1/{path}", response_model=None)(pass_on)
 
 
 def no_such_model(name: str, service: RouterService) -> HTTPException:

@@ -78,20 +78,14 @@ class Boundary:
         self.service.metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, most, body = dict(scope["headers"]), self.settings.largest_body, None
-        refusal = self.from_elsewhere(scope, headers) or self.without_token(scope, headers) or no_json(scope, headers)
-        if refusal is None:
-            try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    body = await read_body(receive, most)
-                if body is None:
-                    refusal = problem(413, f"the body has more than {most:,} bytes")
-            except ClientLeft:
-                return
-            except TimeoutError:
-                refusal = problem(408, f"the body did not arrive within {BODY_SECONDS:g} seconds")
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        headers = dict(scope["headers"])
+        try:
+            self.check_place(scope, headers)
+            self.check_token(scope, headers)
+            check_type(scope, headers)
+            body = await read_body(receive, self.settings.largest_body)
+        except HTTPException as refusal:
+            await problem(refusal.status_code, refusal.detail, refusal.headers)(scope, receive, send)
             return
         events = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -100,41 +94,38 @@ class Boundary:
 
         await self.app(scope, replay, send)
 
-    def from_elsewhere(self, scope: Scope, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
-        """Return the refusal of a request that a web page sent from another place, or to a name that somebody else gave to this
-        machine. With a token there is no need: no page has it."""
+    def check_place(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse a request that a web page sent from another place, or to a name that somebody else gave to this machine. With a
+        token there is no need: no page has it."""
         if self.settings.api_token is not None or not scope["path"].startswith("/v1/"):
-            return None
+            return
         host = headers.get(b"host", b"").decode("latin-1")
         name, origin = host_name(host), headers.get(b"origin")
         if not (name == "localhost" or name in self.settings.names or is_address(name)):
-            return problem(403, "Host: not a name of this server; start it with --name, or set an API token")
+            raise HTTPException(403, "Host: not a name of this server; start it with --name, or set an API token")
         came = host if origin is None else origin.decode("latin-1").partition("://")[2]
         if came != host and host_name(came) not in self.settings.names:
-            return problem(403, "Origin: a page from elsewhere; start the server with --name, or set an API token")
-        return None
+            raise HTTPException(403, "Origin: a page from elsewhere; start the server with --name, or set an API token")
 
-    def without_token(self, scope: Scope, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
-        """Return the refusal of a request without the right token."""
+    def check_token(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         settings, path = self.settings, scope["path"]
         if path.startswith("/admin"):
             if settings.admin_token is None:
-                return problem(403, "no admin token is set; see l2d serve --help")
+                raise HTTPException(403, "no admin token is set; see l2d serve --help")
             wanted: str | None = settings.admin_token
         else:
             wanted = settings.api_token if path.startswith("/v1/") else None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if wanted is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), wanted.encode())):
-            return None
-        return problem(401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
+            return
+        raise HTTPException(401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
 
 
-def no_json(scope: Scope, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
-    """Return the refusal of a body of another type: a page from elsewhere may send those without asking."""
+def check_type(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body of another type than JSON: a page from elsewhere may send those without asking."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if scope["method"] != "POST" or kind == b"application/json":
-        return None
-    return problem(415, "the body must be JSON, with the header content-type: application/json")
+    if scope["method"] == "POST" and kind != b"application/json":
+        raise HTTPException(415, "the body must be JSON, with the header content-type: application/json")
 
 
 def host_name(host: str) -> str:
@@ -149,25 +140,24 @@ def is_address(name: str) -> bool:
         return False
 
 
-class ClientLeft(Exception):
-    """Before its body was there."""
-
-
-async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Return the body, or None if it is larger. It is read to its end, but not kept: else the client would not get the answer."""
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more and size <= DRAINED:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise ClientLeft
-        part, more = event.get("body", b""), event.get("more_body", False)
-        size += len(part)
-        if size <= most:
-            parts.append(part)
-        else:
-            parts.clear()
-    return b"".join(parts) if size <= most else None
+async def read_body(receive: Receive, most: int) -> bytes:
+    """The body. A larger one is read to its end, but not kept: else the client would not get the answer."""
+    body, size, more = bytearray(), 0, True
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while more and size <= DRAINED:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise HTTPException(LEFT, "the client left")
+                part, more = event.get("body", b""), event.get("more_body", False)
+                size += len(part)
+                if size <= most:
+                    body += part
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
+    if size > most:
+        raise HTTPException(413, f"the body has more than {most:,} bytes")
+    return bytes(body)
 
 
 def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:

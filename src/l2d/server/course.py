@@ -27,30 +27,29 @@ ENDLESS = 10**9  # characters
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class Course(Step):
     """turn: the expert to ask, where that is known: the first one may be drawn. propensity: of the first. alone: its answer is
     given, unless it fails. most: answers to look at. second: drawn with the chance `explore`, to be asked after the first one's
-    answer. `ask` and `accept` are those of a Step."""
+    answer."""
 
-    step: Step
-    turn: str | None
-    propensity: float | None
-    alone: bool
-    most: int | None
+    turn: str | None = None
+    propensity: float | None = None
+    alone: bool = False
+    most: int | None = None
     second: str | None = None
     explore: float = 0.0
 
     @cached_property
     def now(self) -> Step:
-        """The step; without money for another call, if there may be none."""
-        answers = sum(not one.failed for one in self.step.said)
+        """The plan's own step; without money for another call, if there may be none."""
+        answers = sum(not one.failed for one in self.said)
         last = answers > 0 and (self.alone or (self.most is not None and answers >= self.most))
-        return replace(self.step, cap=-1.0) if last else self.step
+        return Step(self.router, self.outputs, self.said, -1.0 if last else self.cap)
 
     @property
     def drawn(self) -> str | None:
         """The expert to ask whatever the plan says."""
-        first = len(self.step.said) == 1 and not self.step.said[0].failed
+        first = len(self.said) == 1 and not self.said[0].failed
         return self.turn or (self.second if first else None)
 
     @property
@@ -63,19 +62,17 @@ class Course:
 
     @cached_property
     def prices(self) -> dict[str, float]:
-        router = self.step.router
-        found = expected_prices(router, self.step.outputs)
-        return {name: six_digits(price) or 0.0 for name, price in zip(router.experts, found, strict=True)}
+        found = zip(self.router.experts, expected_prices(self.router, self.outputs), strict=True)
+        return {name: six_digits(price) or 0.0 for name, price in found}
 
     @property
     def affordable(self) -> list[str]:
-        cap = self.step.cap
-        return [name for name, price in self.prices.items() if cap is None or price <= cap]
+        return [name for name, price in self.prices.items() if self.cap is None or price <= self.cap]
 
     @property
     def certain(self) -> bool:
         """True if the next answer is given whatever it says: nothing, something new at length, or what was said before."""
-        before = next((one.answer for one in self.step.said if one.answer is not None), None)
+        before = next((one.answer for one in self.said if one.answer is not None), None)
         tried = [self.heard(None, length=0), self.heard("something else", length=ENDLESS), self.heard(before)]
         try:
             return all(one.ask is None and one.accept == self.ask for one in tried)
@@ -90,34 +87,28 @@ class Course:
         return replace(self, turn=first, propensity=propensity, alone=alone, second=second, explore=explore)
 
     def seconds(self, first: str) -> list[str]:
-        left = None if self.step.cap is None else self.step.cap - self.prices[first]
+        left = None if self.cap is None else self.cap - self.prices[first]
         return [name for name, price in self.prices.items() if name != first and (left is None or price <= left)]
 
     def chance_of_last(self) -> float | None:
         """The propensity of the last call, given the answers before it."""
-        said = self.step.said
+        said = self.said
         if len(said) != 2 or not self.explore or said[0].failed:
             return self.propensity if len(said) == 1 else 1.0
-        first, last = (self.step.router.experts[one.expert] for one in said)
-        plans = replace(self, second=None, step=replace(self.step, said=said[:1])).ask
+        first, last = (self.router.experts[one.expert] for one in said)
+        plans = replace(self, second=None, said=said[:1]).ask
         share = self.explore / len(self.seconds(first))
         return share + (1 - self.explore if plans == last else 0.0)
 
-    def heard(
-        self,
-        answer: str | None,
-        confidence: float | None = None,
-        length: int | None = None,
-        failed: bool = False,
-        price: float | None = None,
-    ) -> "Course":
-        """The expert to ask has answered, or failed. price: of the call; None: nothing if it failed, else the expected one."""
-        price = 0.0 if failed and price is None else price
-        said = Said(self.step.router.experts.index(str(self.ask)), answer, confidence, length, failed, price)
-        return replace(self, turn=None, step=replace(self.step, said=(*self.step.said, said)))
+    def heard(self, answer: str | None, **more: Any) -> "Course":
+        """The expert to ask has answered, or failed, as in Said. A failed call costs nothing, unless its price is given."""
+        if more.get("failed"):
+            more["price"] = more.get("price") or 0.0
+        said = Said(self.router.experts.index(str(self.ask)), answer, **more)
+        return replace(self, turn=None, said=(*self.said, said))
 
     def last_call(self, latency: float | None) -> Call:
-        router, said = self.step.router, self.step.said
+        router, said = self.router, self.said
         kinds = replies_of(said, len(router.experts), agreement_of(router)).kinds[0].tolist()
         last, place = said[-1], len(said)
         same = next(one.expert for one in said if kinds[one.expert] == kinds[last.expert])
@@ -131,8 +122,8 @@ class Course:
         """As the log keeps it. variant: of the router, see ServedRun.variant."""
         known = {"turn": self.ask, "propensity": self.propensity, "alone": self.alone, "variant": variant}
         known |= {"second": self.second, "explore": self.explore}
-        said = [astuple(one) for one in self.step.said]
-        return json.dumps({**known, "outputs": self.step.outputs.tolist(), "said": said})
+        said = [astuple(one) for one in self.said]
+        return json.dumps({**known, "outputs": self.outputs.tolist(), "said": said})
 
 
 def begun(
@@ -141,18 +132,20 @@ def begun(
     """Before the first call; None for a router that asks one expert. A plan begins with another expert if the cap asks for it."""
     if unplanned(router.network) is None:
         return None
-    step = begin(router, outputs, settings.cap)
     explore = 0.0 if alone or choice.unread else settings.explore_second
     alone = alone or choice.unread or plan_of(router)[0] is None
-    course = Course(step, choice.expert, 1.0, alone, settings.most_calls, explore=explore)
-    return course if choice.expert in course.affordable else replace(course, turn=step.ask)
+    begin(router, outputs, settings.cap)  # refuses a cap below all prices
+    known = (settings.cap, choice.expert, 1.0, alone, settings.most_calls)
+    course = Course(router, outputs, (), *known, explore=explore)
+    return course if choice.expert in course.affordable else replace(course, turn=course.now.ask)
 
 
 def resumed(router: TrainedRouter, state: Mapping[str, Any], settings: ServeSettings) -> Course:
     """From what the log kept."""
-    step = Step(router, torch.tensor(state["outputs"]), tuple(Said(*one) for one in state["said"]), settings.cap)
-    known = (state["turn"], state["propensity"], state["alone"], settings.most_calls)
-    return Course(step, *known, state.get("second"), state.get("explore", 0.0))
+    said = tuple(Said(*one) for one in state["said"])
+    known = (settings.cap, state["turn"], state["propensity"], state["alone"], settings.most_calls)
+    drawn = (state.get("second"), state.get("explore", 0.0))
+    return Course(router, torch.tensor(state["outputs"]), said, *known, *drawn)
 
 
 def kept_answer(answer: str | float | None, router: TrainedRouter) -> str | None:

@@ -39,6 +39,18 @@ class Wishes:
     variant: Sequence[Any] | None = None
 
 
+@dataclass(frozen=True)
+class Pending:
+    """A query whose expert is not drawn yet. about: what else its decision says."""
+
+    router: Router
+    choice: Choice
+    course: Course | None
+    wishes: Wishes
+    beside: Beside | None
+    about: Mapping[str, Any]
+
+
 class Policy:
     """drift, scarcity: of the inputs and costs of the run that serves."""
 
@@ -50,51 +62,36 @@ class Policy:
         """Forget the run before."""
         self.drift, self.scarcity = DriftMonitor(self.settings.drift_limit), Scarcity(self.settings.capacity)
 
-    def decide(
-        self,
-        router: Router,
-        choice: Choice,
-        course: Course | None,
-        wishes: Wishes,
-        beside: Beside | None,
-        about: Mapping[str, Any],
-        full: Mapping[str, float],
-    ) -> Decision:
-        """about: what else the decision says. full: whose capacity is used up, and for how long. Raises NobodyFree."""
-        allowed = [name for name in router.experts if name not in wishes.away]
+    def decide(self, query: Pending, full: Mapping[str, float]) -> Decision:
+        """full: whose capacity is used up, and for how long. Raises NobodyFree."""
+        allowed = [name for name in query.router.experts if name not in query.wishes.away]
         free = [name for name in allowed if name not in full]
         if not free:
             raise NobodyFree(min((full[name] for name in allowed), default=0.0))
-        expert, by, propensity, compared = self._draw(router, choice, course, wishes.held, beside, free)
+        expert, by, propensity, compared = self._draw(query, free)
+        course, variant = query.course, query.wishes.variant
         opened = None if course is None else course.opened(expert, by, propensity, self.rng)
         return Decision(
             new_decision_id(),
             expert=expert,
-            router_choice=choice.expert,
+            router_choice=query.choice.expert,
             decided_by=by,
             propensity=propensity,
-            price=about["prices"][expert],
-            **about,
+            price=query.about["prices"][expert],
+            **query.about,
             compared=compared,
             planned=opened is not None and not opened.alone,
             course=opened,
-            state=None if opened is None or wishes.variant is None else opened.state(wishes.variant),
+            state=None if opened is None or variant is None else opened.state(variant),
         )
 
-    def _draw(
-        self,
-        router: Router,
-        choice: Choice,
-        course: Course | None,
-        held: str | None,
-        beside: Beside | None,
-        free: Sequence[str],
-    ) -> Drawn:
+    def _draw(self, query: Pending, free: Sequence[str]) -> Drawn:
         """Only the first turn of a conversation is a decision, so later ones have no propensity."""
+        router, choice, course, beside = query.router, query.choice, query.course, query.beside
         if self.settings.shadow in free:
             return str(self.settings.shadow), "shadow", 1.0, None
-        if held in free:
-            return str(held), "session", None, None
+        if query.wishes.held in free:
+            return str(query.wishes.held), "session", None, None
         preferred, by = self.scarcity.preferred(router, choice, free), "unreadable" if choice.unread else "router"
         by = by if preferred == choice.expert else "capacity"
         if course is not None:

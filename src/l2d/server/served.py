@@ -212,7 +212,7 @@ def about_run(
         "price_weight": six_digits(router.prices.weight),
         "price_factor": six_digits(router.description.factor),
         "takes_prices": takes_prices(router),
-        "policy": [*policy_notes(settings, router, drifts), *who_is_away(settings, left, resting)],
+        "policy": policy_notes(settings, router, drifts, left, resting),
         "experts": [
             {"name": name, "price": six_digits(price), "model": models.get(name)}
             | ({"capacity": str(settings.capacity[name]), "left": left[name]} if name in left else {})
@@ -222,23 +222,18 @@ def about_run(
     }
 
 
-def who_is_away(settings: ServeSettings, left: Mapping[str, int], resting: Mapping[str, int]) -> list[str]:
-    limits = [f"capacity: {name} may be asked {settings.capacity[name]}, {left[name]} left" for name in left]
-    servers = {name: f"{resting[name]} of {len(settings.upstreams[name])}" for name in resting if resting[name]}
-    return [*limits, *(f"resting: {some} servers of {name} failed" for name, some in servers.items())]
-
-
-def policy_notes(settings: ServeSettings, router: Router, drifts: bool) -> list[str]:
+def policy_notes(
+    settings: ServeSettings, router: Router, drifts: bool, left: Mapping[str, int], resting: Mapping[str, int]
+) -> list[str]:
     """Why the router's choice may not be the one that is served."""
-    found = []
-    if settings.shadow is not None:
-        found.append(f"shadow: {settings.shadow} answers every query")
-    if settings.explore:
-        found.append(f"explore: {100 * settings.explore:.3g} % of the queries go to an expert that is drawn at random")
-    if settings.explore_second:
-        found.append(f"explore_second: {100 * settings.explore_second:.3g} % of the queries go to a second expert too")
-    if drifts:
-        found.append(
-            f"drift: many inputs are far from the training rows, so {best_single(router)} takes the router's place"
-        )
-    return found
+    drawn, second = (f"{100 * share:.3g} % of the queries" for share in (settings.explore, settings.explore_second))
+    best, upstreams = best_single(router), settings.upstreams
+    notes = {
+        f"shadow: {settings.shadow} answers every query": settings.shadow is not None,
+        f"explore: {drawn} go to an expert that is drawn at random": settings.explore,
+        f"explore_second: {second} go to a second expert too": settings.explore_second,
+        f"drift: many inputs are far from the training rows, so {best} takes the router's place": drifts,
+    }
+    limits = [f"capacity: {name} may be asked {settings.capacity[name]}, {left[name]} left" for name in left]
+    away = [f"resting: {n} of {len(upstreams[name])} servers of {name} failed" for name, n in resting.items() if n]
+    return [*(note for note, holds in notes.items() if holds), *limits, *away]

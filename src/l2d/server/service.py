@@ -2,30 +2,25 @@
 
 import asyncio
 import logging
-import random
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from l2d.logs import operations
 from l2d.logs.capacity import Draft, ask_within, decide_within, left
 from l2d.logs.decision import Call, Decision, ReportedOutcome, new_decision_id
-from l2d.logs.outcome_log import OutcomeLog
 from l2d.logs.refusals import LogUnavailable, NobodyFree
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.router import Router
 from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
 from l2d.server.course import begun
 from l2d.server.decisions import AnsweredTogether, Batcher
-from l2d.server.metrics import ServerMetrics
-from l2d.server.policy import Beside, Policy, Wishes
-from l2d.server.served import ServedRun, ServeSettings, about_choice, best_single, prices_of
+from l2d.server.policy import Beside, Pending, Wishes
+from l2d.server.served import ServedRun, about_choice, best_single, prices_of
 from l2d.server.succession import Succession
-from l2d.server.trial import Trial
 from l2d.utils.errors import L2DError, unknown
 
 FOLLOW = 1.0  # seconds between looks at the log for what other servers wrote
@@ -47,22 +42,12 @@ def away(router: Router, available: Sequence[str] | None) -> frozenset[str]:
 
 
 class RouterService:
-    """runs: which one serves; for load, swaps and trial see Succession."""
+    """runs: which one serves."""
 
-    def __init__(
-        self,
-        run: ServedRun,
-        log: OutcomeLog,
-        settings: ServeSettings,
-        load: Callable[[Path], ServedRun],
-        rng: random.Random | None = None,
-        swaps: int | None = None,
-        trial: Trial | None = None,
-    ) -> None:
-        self.log, self.settings, self.metrics = log, settings, ServerMetrics()
-        self.policy = Policy(settings, rng or random.Random())
-        self.runs = Succession(run, log, self.policy, load, self.metrics, swaps, trial)
-        self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
+    def __init__(self, runs: Succession) -> None:
+        self.runs, self.log, self.policy, self.metrics = runs, runs.log, runs.policy, runs.metrics
+        self.settings = runs.policy.settings
+        self.batcher = Batcher(self.settings.batch, self.metrics.batch.observe)
         self._fitting = asyncio.Lock()
 
     @asynccontextmanager
@@ -168,7 +153,8 @@ class RouterService:
                 about["text"] = query
             if numbers is not None and not choice.unread:
                 about["features"] = numbers[place].tobytes()
-            drafts.append(partial(self.policy.decide, router, choice, course, wishes, beside, about))
+            pending = Pending(router, choice, course, wishes, beside, about)
+            drafts.append(partial(self.policy.decide, pending))
         return await self._log(drafts)
 
     async def _log(self, drafts: Sequence[Draft]) -> list[Decision]:

@@ -12,6 +12,8 @@ from l2d.server.policy import Policy
 from l2d.server.served import FORCE, ReloadRefused, ServedRun, about_inputs, check_successor
 from l2d.server.trial import CANDIDATE, Trial
 
+Load = Callable[[Path], ServedRun]
+
 
 class Succession:
     """load: reads a run's folder, with the options of the first run. swaps: the number of reloads in the log when the first worker
@@ -19,16 +21,9 @@ class Succession:
     beside the run; it ends when another run serves."""
 
     def __init__(
-        self,
-        run: ServedRun,
-        log: OutcomeLog,
-        policy: Policy,
-        load: Callable[[Path], ServedRun],
-        metrics: ServerMetrics,
-        swaps: int | None,
-        trial: Trial | None,
+        self, run: ServedRun, log: OutcomeLog, policy: Policy, load: Load, swaps: int | None, trial: Trial | None
     ) -> None:
-        self.current, self.log, self.policy, self.load, self.metrics = run, log, policy, load, metrics
+        self.current, self.log, self.policy, self.load, self.metrics = run, log, policy, load, ServerMetrics()
         self.trial, self._reloading = trial, asyncio.Lock()
         self.take_over(run)
         log.do(add_run, run.name, about_inputs(run.router)).result()
