@@ -198,4 +198,4 @@ def reading(address: Path | str) -> Iterator[Database]:
             database.execute("BEGIN")
             yield database
         except database.errors as error:
-            raise LogUnavailable(f"{address}: cannot be read as a log of l2d serve ({error})") from error
+            raise LogUnavailable(f"{address}: not a log of l2d serve that can be read ({error})") from error
