@@ -29,7 +29,7 @@ from l2d.networks.estimators.estimator import FitRows
 from l2d.training.cross_validation import FOLDS, fold_rows
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import Z
-from records import MADE, ROOT, Results, Row, about, markdown, mean_of, origin, parser_of
+from records import MADE, ROOT, Results, Row, about, given_paths, markdown, mean_of, origin
 from rows import write_texts
 from startup import Case, run
 
@@ -219,15 +219,8 @@ def speed_table(rows: Sequence[Row]) -> str:
     return f"{markdown(SPEED_HEAD, lines)}\n\n(Threads: `{commands}`; {origin(used, 'machine versions', ', ')})"
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("what", choices=("sets", "fair", "speed"))
-    for name in ("runs-dir", "mmlu", "routerdc", "zeroeval"):
-        parser.add_argument(f"--{name}", type=Path)
-    options = parser.parse_args()
+if __name__ == "__main__":
+    paths = ("--runs-dir", "--mmlu", "--routerdc", "--zeroeval")
+    options = given_paths(__doc__, *paths, what=("sets", "fair", "speed"))
     for row in {"sets": lambda: on_sets(options), "fair": fair, "speed": speed}[options.what]():
         RESULTS.add([row])
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,7 @@ from l2d.data.cells import missing
 from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
-from records import Results, Row, about, grouped, markdown, mean_of, origin, parser_of, trained
+from records import Results, Row, about, given_paths, grouped, markdown, mean_of, origin, trained
 
 RESULTS = Results(
     "benchmarks",
@@ -266,16 +266,8 @@ def made_by_runs(rows: Sequence[Row]) -> str:
     return f"({int(rows[0]['n']):,} held-out rows; {seeds} seed{'s' * (seeds > 1)}; {origin(rows, 'machine versions', ', ')})"
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("what", choices=["routerdc", "llmrouter", "mmlu"])
-    parser.add_argument("table", type=Path)
-    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
-    given = parser.parse_args()
-    runs = (given.table, given.runs_dir)
-    for row in on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs):
-        RESULTS.add([row])  # at once: the next run may take long
-
-
 if __name__ == "__main__":
-    main()
+    options = given_paths(__doc__, "table", "runs_dir", what=("routerdc", "llmrouter", "mmlu"))
+    runs = (options.table, options.runs_dir)
+    for row in on_mmlu(*runs) if options.what == "mmlu" else on_its_split(options.what, *runs):
+        RESULTS.add([row])  # at once: the next run may take long

@@ -30,7 +30,7 @@ from l2d.data.split import Split
 from l2d.data.text.words import Words
 from l2d.logs.model import fit_log_model
 from l2d.utils.text import Z
-from records import MADE, ROOT, Results, Row, about, grouped, markdown, mean_of, origin, parser_of
+from records import MADE, ROOT, Results, Row, about, grouped, markdown, mean_of, origin
 
 sys.path.insert(0, str(ROOT / "examples"))
 from make_table import make_query
@@ -164,13 +164,8 @@ def table(rows: Sequence[Row]) -> str:
     return f"{markdown(head, lines)}\n\n{told}; {named}. {origin(rows)}."
 
 
-def main() -> None:
-    parser_of(__doc__).parse_args()
+if __name__ == "__main__":
     made, pairs = about("python bench/confounding.py"), list(product(POLICIES, range(LOGS)))
     with ProcessPoolExecutor(2) as pool:
         found = pool.map(of_a_log, *zip(*((policy, ROWS, seed) for policy, seed in pairs), strict=True))
         RESULTS.write({**row, **made} for rows in found for row in rows)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,15 +16,6 @@ METHODS = ("ce", "cwce", "ldam", "mild", "tdef")  # the paper's
 RESULTS = ROOT / "bench" / "results" / "digits.csv"
 
 
-def main() -> None:
-    code = commit()  # now: the tree may change while this runs
-    rows = [measure(method, code) for method in METHODS]
-    save(RESULTS, list(rows[0]), rows)
-    put(DOCS / "digits.md", "bench-digits", table(rows))
-    _, metrics = trained([*SETTING, "method=mild", *kept(code)])
-    put(DOCS / "guide.md", "example", f"```\n{format_table(metrics)}\n```")
-
-
 def kept(code: str) -> list[str]:
     """Where the runs of a commit are. With uncommitted changes every run is re-run: the commit does not identify the code."""
     return [f"runs_dir={ROOT / 'runs' / 'bench' / code}", f"force={str(code.endswith('+changes')).lower()}"]
@@ -58,4 +49,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    code = commit()  # now: the tree may change while this runs
+    rows = [measure(method, code) for method in METHODS]
+    save(RESULTS, list(rows[0]), rows)
+    put(DOCS / "digits.md", "bench-digits", table(rows))
+    _, metrics = trained([*SETTING, "method=mild", *kept(code)])
+    put(DOCS / "guide.md", "example", f"```\n{format_table(metrics)}\n```")

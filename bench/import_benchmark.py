@@ -1,45 +1,35 @@
 """Turn the files of a public benchmark into a table for dataset=table.
 
 python bench/import_benchmark.py routerdc gsm8k-train.json gsm8k-test.json mmlu_train.json mmlu_test.json --probability mmlu --out table.parquet
-python bench/import_benchmark.py routerbench routerbench_0shot.parquet --out table.parquet
 python bench/import_benchmark.py openl2d openl2d/OpenL2D_Use_Example --out adult.parquet
 python bench/import_benchmark.py keswani all_results.csv --out tweets.parquet
 """  # noqa: E501
 
 import argparse
-import ast
 import csv
 import json
 import re
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from l2d.commands.import_outcomes import write_outcomes
 from l2d.commands.route import refuse_overwriting, user_path
 from l2d.data.importers.harness import Columns, RecordedOutcomes, not_asked, share_right
 from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
-from l2d.utils.text import listed
 from l2d.utils.user_errors import OneLineParser, answering
 
 ROUTERDC = """JSON files of RouterDC (shuhao02/RouterDC, datasets/split2_model7): a list of objects with question and scores, one
 score per model. A file's name gives its task and split: gsm8k-train.json, mmlu_test.json. LLMRouter's train.json and test.json of
 dcrouter_preprocessed can be read too."""
-ROUTERBENCH = """CSV or Parquet files with RouterBench's columns: sample_id, prompt, eval_name, MODEL (how right) and
-MODEL|total_cost (dollars). It comes as pickles, which can run code when they are read. If you trust them, export them:
-python -c "import pandas; pandas.read_pickle('routerbench_0shot.pkl').to_parquet('routerbench_0shot.parquet')\""""
 OPENL2D = """The folder OpenL2D_Use_Example of feedzai/openl2d: people of the Adult census, and whether each of 25 synthetic experts
 says rightly that a person earns more than 50,000 dollars."""
 KESWANI = """all_results.csv of vijaykeswani/Deferral-To-Multiple-Experts: tweets, and whether each annotator labelled them rightly.
 Most cells are empty: each tweet has 4 to 24 annotators."""
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "valid": "validation", "val": "validation"}
 NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(?:[-_.].*)?")
-PRICE = "|total_cost"
 
 
 def task_and_split(file: Path) -> tuple[str, str | None]:
@@ -76,34 +66,6 @@ def read_questions(file: Path) -> list[tuple[str, dict[str, float]]]:
         raise L2DError(f"{file}: not a file of RouterDC ({type(error).__name__}: {error})") from error
 
 
-def routerbench_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
-    """The rows of all files below each other; ids are FILE/sample_id. A model without a price is left out."""
-    parts = [scored(file) for file in files]
-    if other := next((part for part in parts if part.keys() != parts[0].keys()), None):
-        raise L2DError(f"{files[parts.index(other)]}: other columns than in {files[0]}")
-    columns: Columns = {name: [cell for part in parts for cell in part[name]] for name in parts[0]}
-    outcomes = [cells for name, cells in columns.items() if name.startswith("correct_")]
-    return RecordedOutcomes(columns, not_asked(sum(None in row for row in zip(*outcomes, strict=True))))
-
-
-def scored(file: Path) -> Columns:
-    if file.suffix.lower() in (".pkl", ".pickle"):
-        raise L2DError(f"{file}: a pickle can run code when it is read; see --help for how to export it")
-    sheet = read_sheet(file, ["sample_id", "prompt", "eval_name"])
-    models = [name.removesuffix(PRICE) for name in sheet.names if name.endswith(PRICE)]
-    for name in ("sample_id", "prompt", "eval_name", *(models or [f"MODEL{PRICE}"])):
-        if name not in sheet.columns:
-            raise L2DError(f"{file}: no column {name}; there are {listed(sheet.names)}")
-    prompts = [plain_prompt(cell) for cell in sheet.columns["prompt"].to_pylist()]
-    part: Columns = {"id": [f"{file.stem}/{one}" for one in sheet.words("sample_id")], "prompt": prompts}
-    part["task"] = sheet.words("eval_name")
-    if split := task_and_split(file)[1]:
-        part["split"] = [split] * len(sheet)
-    found = {f"correct_{model}": sheet.numbers(model, gaps=True) for model in models}
-    found |= {f"price_{model}": sheet.numbers(f"{model}{PRICE}", gaps=True) for model in models}
-    return part | {name: [None if np.isnan(x) else x for x in cells.tolist()] for name, cells in found.items()}
-
-
 def openl2d_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     """The prompt lists what is known of the person; the same are columns of their own."""
     [folder] = files
@@ -133,19 +95,7 @@ def keswani_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     return RecordedOutcomes(columns, not_asked(len(rows)))
 
 
-def plain_prompt(cell: object) -> str:
-    """The text of ['one turn'], of ["one", "another"] or of a plain cell."""
-    turns = cell
-    if isinstance(cell, str) and cell.startswith("["):
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # a text that only begins like a list
-            turns = ast.literal_eval(cell)  # reads literals and runs nothing
-    if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
-        return "\n".join(turns)
-    return "" if cell is None else str(cell)
-
-
-READERS = {"routerbench": routerbench_outcomes, "openl2d": openl2d_outcomes, "keswani": keswani_outcomes}
-ABOUT = {"routerdc": ROUTERDC, "routerbench": ROUTERBENCH, "openl2d": OPENL2D, "keswani": KESWANI}
+ABOUT = {"routerdc": ROUTERDC, "openl2d": OPENL2D, "keswani": KESWANI}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -170,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.source == "routerdc":
             found = routerdc_outcomes(options.files, options.probability)
         else:
-            found = READERS[options.source](options.files)
+            found = (openl2d_outcomes if options.source == "openl2d" else keswani_outcomes)(options.files)
         write_outcomes(options.out, found)
 
 

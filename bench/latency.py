@@ -19,9 +19,9 @@ import torch
 from l2d.assembly.make import make_dataset
 from l2d.config import check, compose
 from l2d.router.router import Router
-from records import Results, about, grouped, markdown, parser_of, trained
+from records import Results, about, grouped, markdown, trained
 
-BATCHES = (1, 8, 64, 512)
+BATCHES, SECONDS = (1, 8, 64, 512), 3.0
 FIGURES = "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions"
 CALLS = Results("latency", "router dataset batch", FIGURES)
 ROUTERS = {
@@ -42,8 +42,8 @@ def prepared(overrides: list[str], folder: Path) -> tuple[Path, Any]:
     return run.path, queries
 
 
-def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
-    """The median call of each batch size, over at least three calls and at least `seconds`. The first call is not timed."""
+def measure(path: Path, queries: Any) -> list[Row]:
+    """The median call of each batch size, over at least three calls and SECONDS. The first call is not timed."""
     started = time.perf_counter()
     router = Router.load(path)
     router.route(queries[:1])
@@ -53,7 +53,7 @@ def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
         starts = range(0, len(queries) - batch + 1, batch)
         router.route(queries[:batch])
         times: list[float] = []
-        while len(times) < 3 or sum(times) < seconds:
+        while len(times) < 3 or sum(times) < SECONDS:
             start = starts[len(times) % len(starts)]
             begun = time.perf_counter()
             router.route(queries[start : start + batch])
@@ -62,21 +62,6 @@ def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
         row = {"batch": batch, "n": len(times), "ms_per_call": round(middle, 3), "load_seconds": round(load_seconds, 2)}
         rows.append(row | {"ms_per_query": round(middle / batch, 4), "ms_slowest": round(1000 * max(times), 3)})
     return rows
-
-
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(ROUTERS), default=list(ROUTERS))
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each router and batch size")
-    arguments = parser.parse_args()
-    made: Row = {"threads": torch.get_num_threads(), **about("python bench/latency.py")}
-    rows: list[Row] = []
-    for name in arguments.only:
-        with tempfile.TemporaryDirectory() as folder:
-            found = measure(*prepared(ROUTERS[name], Path(folder)), arguments.seconds)
-            made["dataset"] = ROUTERS[name][0].removeprefix("dataset=")
-            rows += [{"router": name, **row, **made} for row in found]
-    CALLS.add(rows)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -94,4 +79,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    made = {"threads": torch.get_num_threads(), **about("python bench/latency.py")}
+    for name, overrides in ROUTERS.items():
+        dataset = overrides[0].removeprefix("dataset=")
+        with tempfile.TemporaryDirectory() as folder:
+            rows = measure(*prepared(overrides, Path(folder)))
+        CALLS.add({"router": name, "dataset": dataset, **row, **made} for row in rows)

@@ -216,20 +216,10 @@ def curves_table(rows: Sequence[Row]) -> str:
     return records.markdown(("trio", "", *KINDS.values()), lines)
 
 
-def main() -> None:
-    parser = records.parser_of(__doc__)
-    parser.add_argument("what", choices=["collect", "curves"])
-    parser.add_argument("runs_dir", type=Path)
-    parser.add_argument("--outcomes", type=Path, help="the table of which model answered which question right")
-    arguments = parser.parse_args()
-    if arguments.what == "curves":
-        CURVES.write(curves(arguments.runs_dir))
-        return
-    RUNS.add(collected(arguments.runs_dir))
-    if arguments.outcomes is not None:
-        cells = {(row["label"], row["setup"], row["prices"]) for row in RUNS.read()}
-        DATA.write(facts(arguments.outcomes, cells))
-
-
 if __name__ == "__main__":
-    main()
+    options = records.given_paths(__doc__, "runs_dir", "--outcomes", what=("collect", "curves"))
+    if options.what == "curves":
+        CURVES.write(curves(options.runs_dir))
+    else:
+        RUNS.add(collected(options.runs_dir))
+        DATA.write(facts(options.outcomes, {(row["label"], row["setup"], row["prices"]) for row in RUNS.read()}))

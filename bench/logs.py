@@ -25,7 +25,7 @@ from l2d.data.sheet import write_sheet
 from l2d.data.split import Split
 from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
-from records import MADE, Results, Row, about, markdown, origin, parser_of, trained
+from records import MADE, Results, Row, about, given_paths, markdown, origin, trained
 
 COMMAND = "python bench/logs.py OUTCOMES.parquet"
 SETUP, PRICES = "llama", (0.3, 0.15, 0.0)
@@ -209,20 +209,8 @@ def told(results: Results) -> str:
     return f"n = {int(results.read()[0]['n']):,}; {origin(results.read())}."
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("outcomes", type=Path)
-    parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--work", type=Path, default=Path("runs/logs"))
-    parser.add_argument("--only", choices=["gains", "coverage"])
-    options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    questions = Questions(options.outcomes, options.data_dir)
-    if options.only != "gains":
-        COVERAGE.write(coverage(questions))
-    if options.only != "coverage":
-        measure_gains(questions, options.work)
-
-
 if __name__ == "__main__":
-    main()
+    work, questions = Path("runs/logs"), Questions(given_paths(__doc__, "outcomes").outcomes, "data")
+    work.mkdir(parents=True, exist_ok=True)
+    COVERAGE.write(coverage(questions))
+    measure_gains(questions, work)

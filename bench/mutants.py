@@ -19,10 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from queue import Queue
 from typing import Any, NamedTuple
 
 import pytest
@@ -31,6 +29,7 @@ from records import ROOT, parser_of
 
 LISTED = Path(__file__).with_suffix(".csv")
 QUICK = ("-m", "not slow")
+LIMIT = 900  # seconds for a mistake
 STALE, LATE = "stale", "no answer in time"
 CANNOT_START = "--collect-only"  # in place of a test, where conftest.py cannot be imported
 
@@ -51,13 +50,13 @@ class Verdict(NamedTuple):
         return f"{self.mistake.what} ({self.mistake.file}): {self.caught_by or self.problem or 'SURVIVED'}"
 
 
-def try_out(tree: Path, mistake: Mistake, limit: float, red: set[str]) -> Verdict:
+def try_out(tree: Path, mistake: Mistake, red: set[str]) -> Verdict:
     """red: tests that fail without any mistake; those that are found here are added."""
     source = tree / "src" / "l2d" / mistake.file
     original = source.read_text(encoding="utf-8") if source.exists() else ""
     if original.count(mistake.before) != 1:
         return Verdict(mistake, None, STALE)
-    end = time.monotonic() + limit
+    end = time.monotonic() + LIMIT
     try:
         for tests in stages(tree, mistake.file):
             while True:
@@ -139,40 +138,20 @@ def read_mistakes(file: Path, words: list[str]) -> list[Mistake]:
     return [one for one in mistakes if not words or any(word in one.what or word in one.file for word in words)]
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "words", nargs="*", metavar="WORD", help="only mistakes with one of these in their name or file"
-    )
+    parser.add_argument("words", nargs="*", help="only mistakes with one of these in their name or file")
     parser.add_argument("--list", type=Path, default=LISTED, metavar="FILE", help="another list of mistakes")
     parser.add_argument("--root", type=Path, default=ROOT, metavar="FOLDER", help="the tree to copy")
-    parser.add_argument("--jobs", type=int, default=1, help="mistakes tried at the same time")
-    parser.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="the longest time for a mistake")
     options = parser.parse_args()
     mistakes, verdicts, red = read_mistakes(options.list, options.words), list[Verdict](), set[str]()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
-        free: Queue[Path] = Queue()
-        for number in range(options.jobs):
-            copy_tree(options.root, tree := Path(folder) / f"tree{number}")
-            free.put(tree)
-
-        def in_a_copy(mistake: Mistake) -> Verdict:
-            tree = free.get()
-            try:
-                return try_out(tree, mistake, options.limit, red)
-            finally:
-                free.put(tree)
-
-        for verdict in pool.map(in_a_copy, mistakes):
-            verdicts.append(verdict)
-            print(f"[{len(verdicts)}/{len(mistakes)}] {verdict}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copy_tree(options.root, tree := Path(folder) / "tree")
+        for number, mistake in enumerate(mistakes, start=1):
+            verdicts.append(try_out(tree, mistake, red))
+            print(f"[{number}/{len(mistakes)}] {verdicts[-1]}", flush=True)
     tried = [verdict for verdict in verdicts if verdict.problem != STALE]
     survivors = [verdict for verdict in tried if verdict.caught_by is None]
     print(f"caught {len(tried) - len(survivors)} of {len(tried)}; {len(verdicts) - len(tried)} stale")
-    for verdict in survivors:
-        print(f"  {verdict}")
+    print(*(f"  {verdict}" for verdict in survivors), sep="\n")
     sys.exit(bool(survivors))
-
-
-if __name__ == "__main__":
-    main()

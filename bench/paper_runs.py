@@ -132,12 +132,8 @@ def stored() -> tuple[list[Row], Arrays]:
         return RUNS.read(), dict(found)
 
 
-def main() -> None:
+if __name__ == "__main__":
     rows, arrays = collected(records.runs_dir(__doc__))
     RUNS.add(rows)
     with np.load(ROWS) as before:
         np.savez_compressed(ROWS, **(dict(before) | arrays))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import l2d
-from records import DOCS, MADE, Results, Row, about, markdown, origin, parser_of
+from records import DOCS, MADE, Results, Row, about, given_paths, markdown, origin
 
 NETWORKS = ("densenet-bc-L190-k40", "preresnet-110", "resnet-110")
 PRICES = (0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025, 0.0125, 0.006)  # of a person's label, in errors
@@ -108,15 +108,9 @@ def picture(rows: Sequence[Row], file: Path) -> None:
     figure.savefig(file, bbox_inches="tight")
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--networks", type=Path, required=True)
-    chances, votes, truth = read(parser.parse_args().networks)
+if __name__ == "__main__":
+    chances, votes, truth = read(given_paths(__doc__, "--networks").networks)
     network = mean_network(chances)
     answers = np.column_stack([network.argmax(axis=1), drawn_votes(votes)])
     RESULTS.add(measured(inputs_of(network), answers, truth))
     picture(RESULTS.read(), DOCS / "figures" / "people.png")
-
-
-if __name__ == "__main__":
-    main()

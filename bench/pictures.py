@@ -21,13 +21,12 @@ from l2d.analysis.curve.measure import find_groups, measure_group
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.utils.text import Z
-from records import ROOT, Row, about, mean_of, paper_runs, parser_of, read, save, title_of, trained
+from records import ROOT, Row, about, mean_of, paper_runs, read, save, title_of, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 from simplex import simplex_figure, simplex_regions
 
 RESULTS = ROOT / "bench" / "results"
-OUT = ROOT / "docs" / "pictures"
 BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#e08a2e", "#3f8f55", "#c0504d", "#8a8a8a"
 # Deterministic files: otherwise ids of SVG elements and the date would differ.
 STYLE: dict[Any, Any] = {
@@ -240,17 +239,8 @@ def draw(out: Path) -> list[Path]:
     return [out / name for name in pictures]
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("what", nargs="?", choices=["draw", "measure"], default="draw")
-    parser.add_argument("--runs-dir", type=Path, default=ROOT / "runs" / "pictures")
-    parser.add_argument("--out", type=Path, default=OUT)
-    arguments = parser.parse_args()
-    if arguments.what == "measure":
-        measure(arguments.runs_dir)
-    for file in draw(arguments.out):
-        print(f"{file} ({file.stat().st_size / 1000:.0f} kB)")
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["measure"]:
+        measure(ROOT / "runs" / "pictures")
+    for file in draw(ROOT / "docs" / "pictures"):
+        print(f"{file} ({file.stat().st_size / 1000:.0f} kB)")

@@ -19,7 +19,7 @@ from torch import Tensor
 from l2d.core.guard import paired
 from l2d.data.sheet import Sheet, read_sheet, write_sheet
 from l2d.utils.text import Z
-from records import MADE, Results, Row, about, grouped, markdown, origin, parser_of, trained
+from records import MADE, Results, Row, about, given_paths, grouped, markdown, origin, trained
 
 POOLS = {
     "A": "gemini-1.5-flash=0.005 gpt-4o-mini-2024-07-18=0.01 claude-3-5-sonnet-20241022=0.15 o1-mini-2024-09-12=0.15",
@@ -159,15 +159,8 @@ def foot(rows: Sequence[Row]) -> str:
     return f"{' or '.join(numbers)} questions; {origin(rows)}."
 
 
-def main() -> None:
-    parser, measures = parser_of(__doc__), {"pools": pools, "drawn": drawn}
-    parser.add_argument("what", choices=measures)
-    parser.add_argument("--runs-dir", type=Path, required=True)
-    parser.add_argument("--zeroeval", type=Path, required=True)
-    options = parser.parse_args()
+if __name__ == "__main__":
+    measures = {"pools": pools, "drawn": drawn}
+    options = given_paths(__doc__, "--runs-dir", "--zeroeval", what=measures)
     for rows in measures[options.what](read_sheet(options.zeroeval), options.runs_dir):
         RESULTS.add(rows)
-
-
-if __name__ == "__main__":
-    main()

@@ -26,7 +26,7 @@ from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge
 from l2d.router.added import CAUTION
 from people import drawn_votes, inputs_of, mean_network, read
-from records import MADE, Results, Row, about, grouped, markdown, origin, parser_of
+from records import MADE, Results, Row, about, given_paths, grouped, markdown, origin
 
 POOLS, KNOWN, DEAREST, MOST, FOLDS = 150, 3, 0.15, 6_000, 5
 ASKED, DRAWS, CONFIDENCE = (5, 20, 50, 200), 1_000, 0.95
@@ -181,17 +181,10 @@ def foot(rows: Sequence[Row]) -> str:
     return f"questions that judge: {n}; {origin(rows)}."
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    for name in ("zeroeval", "mmlu", "networks"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = given_paths(__doc__, "--zeroeval", "--mmlu", "--networks")
     torch.set_num_threads(1)
     for name, text in (("zeroeval", "question"), ("mmlu", "prompt")):
         RESULTS.add(rows_of(name, halves(read_sheet(vars(options)[name]), name, text)))
     for case in ("person", "crowd"):
         RESULTS.add(rows_of(case, images(options.networks, case)))
-
-
-if __name__ == "__main__":
-    main()

@@ -121,11 +121,19 @@ def parser_of(about: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def given_paths(about: str | None, *names: str, what: Iterable[str] = ()) -> argparse.Namespace:
+    """The files and folders that a script is given, by name; those with dashes are options. what: its first argument's choices."""
+    parser = parser_of(about)
+    if choices := list(what):
+        parser.add_argument("what", choices=choices)
+    for name in names:
+        parser.add_argument(name, type=Path)
+    return parser.parse_args()
+
+
 def runs_dir(about: str | None) -> Path:
     """The folder that is given to a script that keeps finished runs in a CSV file."""
-    parser = parser_of(about)
-    parser.add_argument("runs_dir", type=Path)
-    return Path(parser.parse_args().runs_dir)
+    return Path(given_paths(about, "runs_dir").runs_dir)
 
 
 def title_of(dataset: str) -> str:

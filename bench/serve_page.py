@@ -18,7 +18,7 @@ from l2d.logs.decision import Decision, ReportedOutcome, id_at
 from l2d.logs.operations import add_decisions, add_outcomes
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
-from records import ROOT, parser_of
+from records import ROOT
 from serve import server
 
 PICTURE = ROOT / "docs" / "pictures" / "serve.png"
@@ -72,32 +72,18 @@ def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
     log.close()
 
 
-def draw(out: Path, width: int, dark: bool) -> None:
-    rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        run = train(folder, rng)
-        write_hour(folder, run, rng)
-        with server(run, folder, f"--explore={EXPLORE}") as (port, _), chromium() as page:
-            page.look(width, 400, dark)
-            page.open(f"http://127.0.0.1:{port}/#text={ASKED}")
-            page.wait("document.querySelector('#ranking li.chosen') && document.querySelector('#plots svg')")
-            page.picture(out)
-            if page.problems:
-                raise SystemExit(f"the page reports {page.problems}")
-
-
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--out", type=Path, default=PICTURE)
-    parser.add_argument("--width", type=int, default=1000, help="of the window, in points")
-    parser.add_argument("--dark", action="store_true")
-    options = parser.parse_args()
+if __name__ == "__main__":
     if BROWSER is None:
         raise SystemExit("no Chromium on this machine")
-    draw(options.out, options.width, options.dark)
-    print(f"{options.out} ({options.out.stat().st_size / 1000:.0f} kB)")
-
-
-if __name__ == "__main__":
-    main()
+    draw = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        run = train(folder, draw)
+        write_hour(folder, run, draw)
+        with server(run, folder, f"--explore={EXPLORE}") as (port, _), chromium() as page:
+            page.look(1000, 400)
+            page.open(f"http://127.0.0.1:{port}/#text={ASKED}")
+            page.wait("document.querySelector('#ranking li.chosen') && document.querySelector('#plots svg')")
+            page.picture(PICTURE)
+            if page.problems:
+                raise SystemExit(f"the page reports {page.problems}")

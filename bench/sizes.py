@@ -37,7 +37,7 @@ def megabytes(names: set[str]) -> float:
     return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
-def main() -> None:
+if __name__ == "__main__":
     base = needed("l2d")
     provided = distribution("l2d").metadata.get_all("Provides-Extra") or []
     rows = [["`l2d`", str(len(base)), f"{megabytes(base):,.0f}"]]
@@ -48,7 +48,3 @@ def main() -> None:
     where = f"Files on disk without bytecode, on {machine()}, {versions()}."
     note = f"torch with its CUDA packages is {megabytes(torch):,.0f} MB of the first line, the rest {megabytes(rest):,.0f} MB."
     put(DOCS / "guide.md", "sizes", f"{markdown(('', 'packages', 'MB'), rows)}\n\n{where} {note}")
-
-
-if __name__ == "__main__":
-    main()

@@ -215,7 +215,7 @@ def table(rows: Sequence[Row]) -> str:
     return f"{markdown(['', ''], lines)}\n\nFaults: {faults}. `{one['command']}`; {one['machine']}; commit {one['commit']}."
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     options = parser.parse_args()
@@ -230,7 +230,3 @@ def main() -> None:
             print((soak.folder / "stderr.txt").read_text()[-2000:], file=sys.stderr)
             if soak.mounted:
                 subprocess.run(["umount", str(soak.disk)], check=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -212,20 +212,14 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
 }
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        for what in arguments.only:
+        for what in options.only:
             known = {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
-            rows = [
-                dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](arguments)
-            ]
+            rows = [dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](options)]
             RESULTS.add({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()} for row in rows)
-
-
-if __name__ == "__main__":
-    main()

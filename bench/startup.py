@@ -93,7 +93,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", f"{said}; {first['machine']}; {first['versions']}; commit {first['commit']}."])
 
 
-def main() -> None:
+if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         run(Case("", ("l2d", "train", *TINY)), Path(name))
         rows = [measured(case, Path(name)) for case in CASES]
@@ -101,7 +101,3 @@ def main() -> None:
     from records import about, save
 
     save(RESULTS, [*rows[0], "commit", "machine", "versions"], [about("") | row for row in rows])
-
-
-if __name__ == "__main__":
-    main()

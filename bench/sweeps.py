@@ -36,11 +36,11 @@ console("train")
 """
 
 
-def measure(what: str, data_dir: str, more: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def measure(what: str, data_dir: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A row of the sweep and the rows of its runs. steps: from each run's first step to its last. start: until the first step of
     the first run. between: from a run's last step to the next run's first, on average."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["-m", *SWEEPS[what], *more]
+        arguments = ["-m", *SWEEPS[what]]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         program = ["-c", ANEW] if what == "anew" else ["-m", "l2d", "train"]
         launched = time.time()
@@ -77,17 +77,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--only", choices=SWEEPS, nargs="+", default=list(SWEEPS))
-    parser.add_argument("--overrides", nargs="+", default=[], help="for all runs, such as recipe.compile=false")
-    arguments = parser.parse_args()
-    for what in arguments.only:
-        sweep, runs = measure(what, arguments.data_dir, arguments.overrides)
+    options = parser.parse_args()
+    for what in options.only:
+        sweep, runs = measure(what, options.data_dir)
         SWEPT.add([sweep])
         RUNS.add(runs)
-
-
-if __name__ == "__main__":
-    main()

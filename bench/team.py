@@ -24,7 +24,7 @@ from l2d.core.newcomer import Prior, borrow
 from l2d.data.text.words import Words
 from l2d.utils.text import Z
 from promises import crossed, ridge_of
-from records import MADE, Results, Row, about, markdown, origin, parser_of
+from records import MADE, Results, Row, about, given_paths, markdown, origin
 
 LEARN, BATCH, PRESENT, SPLITS = 8_000, 500, 5, 10
 LEAST, ASKED = 40, (5, 20, 40)  # labels of an annotator in one half, to be a new colleague; those that are used
@@ -190,14 +190,8 @@ def measured(options: dict[str, Path]) -> Iterator[Row]:
     yield {"what": "capacity", "case": "openl2d", "n": str(len(wrong))} | less(wrong)
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    for name in ("openl2d", "keswani"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+if __name__ == "__main__":
+    options = given_paths(__doc__, "--openl2d", "--keswani")
     torch.set_num_threads(1)
     made = about("python bench/team.py")
-    RESULTS.add(row | made for row in measured(vars(parser.parse_args())))
-
-
-if __name__ == "__main__":
-    main()
+    RESULTS.add(row | made for row in measured(vars(options)))

@@ -99,7 +99,7 @@ def animate(scenes: list[list[str]]) -> str:
     return f"{head}<style>{''.join(styles)}</style>{back}{''.join(groups)}</svg>\n"
 
 
-def main() -> None:
+if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         make, *others = commands()
         scenes = [record(command, Path(place)) for command in (f"{make} && head -4 log.csv", *others)]
@@ -112,8 +112,3 @@ def main() -> None:
     drawn = [[row(line, 30 + STEP * y) for y, line in enumerate(scene)] for scene in scenes]
     drawn[-1].append(page(answer))
     PICTURE.write_text(animate(drawn), encoding="utf-8")
-    print(f"{PICTURE} ({PICTURE.stat().st_size / 1000:.0f} kB)")
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from l2d.core.sequential import LEVEL, difference_parts, evidence
-from records import MADE, Results, Row, about, markdown, origin, parser_of
+from records import MADE, Results, Row, about, markdown, origin
 
 WRONG, DIFFER, POWER = 0.2, 0.3, 0.9
 SERIES, LONGEST, STEP, TOGETHER = 1000, 60_000, 20, 50
@@ -82,5 +82,4 @@ def table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    parser_of(__doc__).parse_args()
     RESULTS.write(row_of(*case) for case in CASES)

@@ -12,19 +12,12 @@ from import_benchmark import (
     keswani_outcomes,
     main,
     openl2d_outcomes,
-    plain_prompt,
-    routerbench_outcomes,
     routerdc_outcomes,
     task_and_split,
 )
 from l2d.config import compose
 from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.errors import L2DError
-
-WIDE = """sample_id,prompt,eval_name,gpt-4,org/b,gpt-4|model_response,org/b|model_response,gpt-4|total_cost,org/b|total_cost,oracle_model_to_route_to
-mbpp.dev.1,['Write code.'],mbpp,1.0,0.0,['print(1)'],['no'],0.02,0.0001,gpt-4
-mmlu.val.7,"['Which?', 'A or B']",mmlu-law,0.5,1.0,['A'],['B'],0.01,0.0002,org/b
-"""
 
 
 def put(file: Path, content: Any) -> Path:
@@ -73,27 +66,6 @@ def test_names_of_files(name: str, parts: tuple[str, str | None]) -> None:
     assert task_and_split(Path(name)) == parts
 
 
-def test_routerbench(tmp_path: Path) -> None:
-    """Empty cells stay empty. A model without prices is left out."""
-    gaps = WIDE.replace("mbpp,1.0,0.0,", "mbpp,1.0,,").replace("0.02,0.0001,", "0.02,,")
-    gaps = gaps.replace("eval_name,", "eval_name,c,").replace("mbpp,", "mbpp,1,").replace("mmlu-law,", "mmlu-law,0,")
-    found = routerbench_outcomes([put(tmp_path / "bench_train.csv", gaps)])
-    assert found.columns == {
-        "id": ["bench_train/mbpp.dev.1", "bench_train/mmlu.val.7"],
-        "prompt": ["Write code.", "Which?\nA or B"],
-        "task": ["mbpp", "mmlu-law"],
-        "split": ["train", "train"],
-        "correct_gpt-4": [1, 0.5],
-        "correct_org/b": [None, 1],
-        "price_gpt-4": [0.02, 0.01],
-        "price_org/b": [None, 0.0002],
-    }
-    assert len(found.notes) == 1
-    files = [put(tmp_path / f"mbpp_{split}.csv", WIDE) for split in ("train", "test")]
-    both = routerbench_outcomes(files)
-    assert (both.columns["split"], both.notes) == (["train", "train", "test", "test"], [])
-
-
 def test_openl2d(tmp_path: Path) -> None:
     people, said = tmp_path / "data/preprocessed.parquet", tmp_path / "synthetic_experts/expert_team"
     for folder in (people.parent, said):
@@ -122,51 +94,32 @@ def test_keswani(tmp_path: Path) -> None:
     }
 
 
-def test_prompts_of_routerbench() -> None:
-    for same in ("plain", "[a list?", "[1, 2]", "[" * 9999):
-        assert plain_prompt(same) == same
-    assert (plain_prompt(["x", "y"]), plain_prompt(None)) == ("x\ny", "")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("mmlu_test.json", '{"question": "q"}', "RouterDC"),
         ("mmlu_test.json", [{"scores": {"a": 1}}], "question"),
         ("mmlu_test.json", [{"question": "q", "scores": {"a": 2}}], "a is 2"),
-        ("r.csv", WIDE.replace("|total_cost", "|cost"), r"MODEL\|total_cost"),
-        ("r.csv", WIDE.replace("eval_name", "task"), "no column eval_name"),
-        ("r.pkl", "not read", "pickle"),
     ],
 )
 def test_refused_files(tmp_path: Path, name: str, content: Any, words: str) -> None:
     file = put(tmp_path / name, content)
     with pytest.raises(L2DError, match=words) as caught:
-        (routerdc_outcomes if name.endswith("json") else routerbench_outcomes)([file])
+        routerdc_outcomes([file])
     assert str(caught.value).startswith(str(file))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "right", "keys"),
-    [
-        ("routerdc law_train.json", "org/a 30.0%, org/b 0.0%", "dataset.category=task"),  # no rows to test on
-        ("routerbench bench.csv", "gpt-4 75.0%, org/b 50.0%", "dataset.category=task cost=columns cost.error_price=1"),
-    ],
-)
-def test_the_command(
-    arguments: str, right: str, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """The training command names the columns that are there, and a method that takes other prices later."""
     monkeypatch.chdir(tmp_path)
     put(Path("law_train.json"), [question("q", 0.3, 0)])
-    put(Path("bench.csv"), WIDE)
-    main([*arguments.split(), "--out", "t.csv"])
+    main(["routerdc", "law_train.json", "--out", "t.csv"])
     first, *_, command = capsys.readouterr().out.splitlines()
-    assert first == f"t.csv: {len(read_sheet(Path('t.csv')))} questions; right: {right}"
+    assert first == f"t.csv: {len(read_sheet(Path('t.csv')))} questions; right: org/a 30.0%, org/b 0.0%"
     words = shlex.split(command)
-    assert {*words[2:]} == {"dataset=table", "dataset.path=t.csv", "dataset.text=prompt", "method=mix", *keys.split()}
+    keys = {"dataset=table", "dataset.path=t.csv", "dataset.text=prompt", "method=mix", "dataset.category=task"}
+    assert {*words[2:]} == keys  # no rows to test on
     assert get_class(compose(words[2:])["method"]["_target_"]).takes_prices_later  # type: ignore[attr-defined]
-    with pytest.raises(SystemExit, match=r"^error: --out=bench"):
-        main(["routerbench", "bench.csv", "--out", "bench.csv"])
-    assert Path("bench.csv").read_text() == WIDE
+    with pytest.raises(SystemExit, match=r"^error: --out=law"):
+        main(["routerdc", "law_train.json", "--out", "law_train.json"])

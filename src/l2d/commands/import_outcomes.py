@@ -46,11 +46,7 @@ def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
     words += [f"dataset.category={name}" for name in ("subject", "task") if name in columns]
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []
     words.append("method=mix")  # no epochs, and prices may change after training
-    lines = [f"{out}: {len(columns['id']):,} questions; right: {', '.join(shares)}"]
-    if any(name.startswith("price_") for name in columns):
-        words.append("cost=columns cost.error_price=1")
-        lines.append("prices are in dollars: cost.error_price=1 means that a wrong answer costs $1; put in your own")
-    print(*lines, " ".join(words), sep="\n")
+    print(f"{out}: {len(columns['id']):,} questions; right: {', '.join(shares)}", " ".join(words), sep="\n")
 
 
 def import_parser() -> argparse.ArgumentParser:
