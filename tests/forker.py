@@ -137,7 +137,7 @@ def import_everything() -> None:
     """Each module of l2d, and what these import only where they need it."""
     import_libraries()
     for module in pkgutil.walk_packages(l2d.__path__, "l2d."):
-        if module.name not in ("l2d.__main__", "l2d.train"):  # programs
+        if module.name != "l2d.__main__":  # a program
             import_module(module.name)
     import torch
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from l2d.commands.experts import accuracy_table, experts_job, made
+from l2d.commands.experts import accuracy_table, experts_job
 from l2d.config import compose
 from l2d.data.arrays import Answers, Panel
 from l2d.data.split import Split
-from l2d.experts.llm.asking import LanguageModelPanel
 from l2d.utils.errors import L2DError
 
 
@@ -21,13 +20,12 @@ def split(*errors: list[float]) -> Split:
     return Split(torch.zeros(2, 1), torch.arange(2), Answers(found), found, torch.zeros(2), torch.arange(2))
 
 
-def splits(seconds: float | None = None) -> Any:
-    """Experts a and b know a class each. seconds: what making them took."""
+def splits() -> Any:
+    """Experts a and b know a class each."""
     parts = {"train": split([0, 1], [1, 0]), "validation": split([1, 0], [0, 0]), "test": split([0, 0], [0, 1])}
     answers = parts["train"].answers
     panel = Panel(("a", "b"), answers, answers, knows=torch.eye(2, dtype=torch.bool))
-    cache = SimpleNamespace(seconds=seconds, entry="there")
-    return SimpleNamespace(**parts, panel=panel, cache=cache)
+    return SimpleNamespace(**parts, panel=panel)
 
 
 def test_the_table_by_hand() -> None:
@@ -38,21 +36,6 @@ def test_the_table_by_hand() -> None:
     ]
     assert [float(cell.strip("%")) for cell in a.split()[1:]] == [100, 0, 50, 0, 100, 50, 100, 100, 100]
     assert [float(cell.strip("%")) for cell in b.split()[1:]] == [100, 0, 50, 100, 100, 100, 0, 100, 50]
-
-
-def test_how_long_they_took() -> None:
-    assert made(splits()) == []
-    [line] = made(splits(5.0))
-    assert line.endswith("5 s: there\n")
-
-
-def test_language_models_have_a_line_each() -> None:
-    known = ((3.4, "here"), (70.0, "there"), (None, "nowhere"))
-    caches: Any = tuple(SimpleNamespace(seconds=seconds, entry=place) for seconds, place in known)
-    answers = splits().test.answers
-    panel = LanguageModelPanel(("small", "large", "free"), answers, answers, caches=caches, new=(True, False, True))
-    found: Any = SimpleNamespace(panel=panel)
-    assert [line.split(" in ")[1] for line in made(found)] == ["3 s: here\n", "70 s: there\n"]
 
 
 def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

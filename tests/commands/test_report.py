@@ -61,7 +61,7 @@ def test_ten_findings_are_shown_and_the_others_counted(tmp_path: Path, capsys: p
     *findings, more, _, said = capsys.readouterr().out.splitlines()[:-3]
     assert [line.split()[0] for line in findings] == [f"set{number:02}" for number in range(10)]
     assert more == "(2 more on the page)"
-    assert said.startswith("12 runs, 12 cells; ")
+    assert said.startswith("12 runs, 12 cells")
     for number in (10, 11):
         shutil.rmtree(tmp_path / f"set{number}")
     assert "more on the page" not in write_report([str(tmp_path)])
@@ -72,7 +72,7 @@ def test_the_page_of_a_sweep_says_which_and_what_is_missing(runs: Path, monkeypa
     cells = [replace(cell, wanted=tuple(range(5))) for cell in read_cells(runs)]
     cells.append(FinishedCell(("svhn", "I", "synthetic", "error", "ce", "cccc"), runs, wanted=(0,)))
     monkeypatch.setattr("l2d.commands.report.chosen_cells", lambda *_: cells)
-    assert "5 runs, 3 cells, 1 of them without a finished run; " in write_report([str(runs), "setup=I", "seed=0,1"])
+    assert "5 runs, 3 cells, 1 of them without a finished run" in write_report([str(runs), "setup=I", "seed=0,1"])
     assert '"title":"setup=I seed=0,1"' in (runs / "report" / "index.html").read_text()
 
 
@@ -122,10 +122,10 @@ def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for cell in (tdef, mild):
         write_run(root, "/".join(cell.names), 0, 0.1)
     main([str(root), *OVERRIDES])
-    assert "\n\n2 runs, 2 cells;" in capsys.readouterr().out
+    assert "\n\n2 runs, 2 cells\n" in capsys.readouterr().out
     for folder in (root / "digits/I/synthetic/error/mild", mild.folder / "seed=0"):
         main([str(folder), *OVERRIDES])
-        assert "\n\n1 run, 1 cell;" in capsys.readouterr().out
+        assert "\n\n1 run, 1 cell\n" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -83,8 +83,8 @@ def test_answers_at_once(
 
 def ended(program: str) -> subprocess.CompletedProcess[str]:
     """A process whose command is the function `work`."""
-    program = f"{program}\nfrom l2d.commands import main as commands\ncommands.main = work\ncommands.console('train')\n"
-    command = [sys.executable, "-c", program]
+    program = f"{program}\nfrom l2d.commands import main as commands\ncommands.main = work\ncommands.console()\n"
+    command = [sys.executable, "-c", program, "train"]
     return subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=100)
 
 

@@ -433,7 +433,7 @@ def test_full_disk(command: Command, tmp_path: Path) -> None:
 
 def launch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """With launchers of their own processes a fork is of no use."""
-    given = [sys.executable, "-m", "l2d.train", "-m", *TINY, "recipe.epochs=1", *arguments]
+    given = [sys.executable, "-m", "l2d", "train", "-m", *TINY, "recipe.epochs=1", *arguments]
     options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 300, "check": False}
     return subprocess.run(given, cwd=tmp_path, env=environment(), **options)
 
@@ -461,7 +461,7 @@ def test_submitit_on_this_machine(tmp_path: Path) -> None:
 def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     """A worker dies by SIGKILL; the sweep finishes all the same."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    given = [sys.executable, "-m", "l2d.train", "-m", *TINY, "recipe.epochs=15"]
+    given = [sys.executable, "-m", "l2d", "train", "-m", *TINY, "recipe.epochs=15"]
     given += ["hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
     sweep = subprocess.Popen(given, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120

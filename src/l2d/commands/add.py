@@ -22,10 +22,8 @@ experts' and corrected by its outcomes. Until these say more, its expected error
 EPILOG = """the file has a row per query with the columns that the router was trained on, and correct_NAME (or loss_NAME) of the new
 expert; with those columns of all known experts too, fewer rows say as much. Rows without an outcome of NAME are left out.
 
-examples:
-  l2d add runs/queries/own/table/error/auto/1a2b3c4d/seed=0 --expert mini --file outcomes.csv --price 0.0004 --out routers/mini
-  l2d add runs/queries/own/table/error/auto/1a2b3c4d/seed=0 --expert mini --like small --price 0.0004 --out routers/mini
-  l2d route routers/mini --file queries.csv"""
+example:
+  l2d add RUN --expert mini --like small --price 0.0004 --out routers/mini"""
 
 FLAGS = {"name": "--expert", "errors": "--file", "others": "--file", "queries": "--file"}
 

@@ -5,16 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.curve.measure import CurveGroup, find_groups, measure_group
 from l2d.analysis.curve.show import curve_figure, curve_text
-from l2d.analysis.curve.trace import Mark, trace_curve
+from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import folder_among, read_cells
 from l2d.config.identity import NAMED
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.files import write_atomically, write_json, write_text
 from l2d.utils.text import csv_text
 from l2d.utils.user_errors import OneLineParser, answering
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}"
 DESCRIPTION = """Error against price on held-out rows, of finished runs that differ in cost.scale (and seed) alone, or of one
@@ -25,9 +29,7 @@ Of a run of method=plan: error against the prices of all calls, for each kind of
 WORDS = "FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=NAME: draw only runs of that name"
 EXAMPLES = """examples:
   l2d train -m experiment=price_curve dataset=mmlu_sim                   ten multiples of the prices, three seeds
-  l2d train -m experiment=price_curve dataset=mmlu_sim method=one_vs_all cost.scale=0
-  l2d curve runs dataset=mmlu_sim
-  l2d curve runs/.../seed=0                                              one run of such a method"""
+  l2d curve runs dataset=mmlu_sim"""
 
 
 def wanted_groups(folder: Path, wanted: Mapping[str, str]) -> list[CurveGroup]:
@@ -54,12 +56,10 @@ def draw_curves(words: Sequence[str]) -> str:
         except L2DError as error:
             print(f"warning: {error}; left out", file=sys.stderr)
             continue
-        out, picture = folder / "curves" / group.name, curve_figure(curve)
+        out = folder / "curves" / group.name
         out.mkdir(parents=True, exist_ok=True)
-        write_text(out / "curve.csv", csv_text([[field.name for field in fields(Mark)], *map(astuple, curve.marks)]))
-        write_atomically(out / "curve.png", partial(picture.savefig, dpi=150))
         write_json(out / "summary.json", curve.summary)
-        drawn.append(f"{curve_text(curve)}\n{out / 'curve.png'}\n")
+        drawn.append(write_curve(out, curve.marks, curve_figure(curve), curve_text(curve)))
     if not drawn:
         raise L2DError(f"{folder}: nothing could be drawn")
     return "\n".join(drawn)
@@ -67,17 +67,22 @@ def draw_curves(words: Sequence[str]) -> str:
 
 def draw_plans(run: Path) -> str:
     """Write curve.csv and curve.png into a run of method=plan; return the figures."""
-    from l2d.router.plan_curve import PlanPoint, plan_curve_figure, plan_curve_text, plan_points
+    from l2d.router.plan_curve import plan_curve_figure, plan_curve_text, plan_points
     from l2d.router.router import Router
 
     router = Router.load(run)
     points = plan_points(router)
     if not points:
         raise L2DError(f"{run}: its rows taught it no plan, so there is no curve; use method=auto")
-    picture = plan_curve_figure(points, router)
-    write_text(run / "curve.csv", csv_text([[field.name for field in fields(PlanPoint)], *map(astuple, points)]))
-    write_atomically(run / "curve.png", partial(picture.savefig, dpi=150))
-    return f"{plan_curve_text(points, router)}\n{run / 'curve.png'}\n"
+    return write_curve(run, points, plan_curve_figure(points, router), plan_curve_text(points, router))
+
+
+def write_curve(folder: Path, points: Sequence[Any], picture: "Figure", text: str) -> str:
+    """points: dataclasses of one kind. Return the text and where the picture is."""
+    names = [field.name for field in fields(points[0])]
+    write_text(folder / "curve.csv", csv_text([names, *map(astuple, points)]))
+    write_atomically(folder / "curve.png", partial(picture.savefig, dpi=150))
+    return f"{text}\n{folder / 'curve.png'}\n"
 
 
 def main(arguments: list[str]) -> None:

@@ -40,14 +40,6 @@ def accuracy_table(splits: "Splits") -> str:
     return aligned(header, rows)
 
 
-def made(splits: "Splits") -> list[str]:
-    """The seconds that the experts took and the folder they are in; language models are kept one by one."""
-    from l2d.experts.llm.asking import LanguageModelPanel
-
-    caches = splits.panel.caches if isinstance(splits.panel, LanguageModelPanel) else [splits.cache]
-    return [f"made in {cache.seconds:.0f} s: {cache.entry}\n" for cache in caches if cache.seconds is not None]
-
-
 def experts_job(cfg: Any) -> None:
     experiment = check(cfg)
     if experiment.settings.dry_run:
@@ -60,8 +52,7 @@ def experts_job(cfg: Any) -> None:
         splits = make_splits(experiment, renew_experts=experiment.settings.force)
     rows = ", ".join(f"{len(getattr(splits, name)):,} {name}" for name in SPLITS)
     names = f"{experiment.dataset.name}, setup {experiment.setup.name}, experts={experiment.experts.name}"
-    print(f"{names}; rows: {rows}\n\n{accuracy_table(splits)}\n")
-    print("".join(made(splits)), end="")
+    print(f"{names}; rows: {rows}\n\n{accuracy_table(splits)}")
 
 
 def main(arguments: list[str]) -> None:

@@ -15,7 +15,7 @@ from l2d.runs.sweep import mark_started, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
-from l2d.utils.user_errors import MISTAKES, answering, end_quietly, is_mistake, is_unread, one_line
+from l2d.utils.user_errors import MISTAKES, answering, is_mistake, one_line
 
 # Exit statuses of a run that was ended from outside: by SIGTERM, or by submitit, which starts it again.
 FROM_OUTSIDE = (interrupts.TERMINATED, -1)
@@ -93,14 +93,8 @@ class HydraJob:
             started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
         except (Exception, SystemExit) as error:
-            if isinstance(error, BrokenPipeError) and is_unread():
-                started.unlink(missing_ok=True)
-                end_quietly()
             if isinstance(error, SystemExit) and error.code in FROM_OUTSIDE:
                 raise
-            if type(error).__name__ == "AcceleratorError":  # torch's; every later run of this process would fail too
-                how = "this process can no longer use its GPU; the same command goes on"
-                raise SystemExit(f"error: {one_line(error)}: {how}") from error
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
             own = (text for text in hydra.overrides.task if text.split("=")[0] not in PLACES)
@@ -112,7 +106,6 @@ class HydraJob:
 def run_hydra_command(
     command: HydraCommand, job: Callable[[Any], Any], arguments: Sequence[str], *, multirun: bool = False
 ) -> None:
-    """Run a Hydra job."""
     how = f"the same command {command.resumes}"
     with answering(f"\ninterrupted; {how}"):
         if {"-h", "--help"} & set(arguments):

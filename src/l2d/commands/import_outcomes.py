@@ -18,7 +18,6 @@ The table has the columns id, prompt, and correct_NAME for every model. Where th
 answer."""
 EXAMPLES = """examples:
   l2d import harness small=a.jsonl large=b.jsonl --out table.csv
-  l2d import harness out/*/samples_mmlu_high_school_*.jsonl --out table.parquet
   l2d train dataset=table dataset.path=table.csv dataset.text=prompt method=mix"""
 HARNESS = """Files that lm-evaluation-harness wrote with --log_samples: one JSON object per line with doc_id, arguments, target and
 a metric. Two or more models are joined by doc_id. A model is called NAME; without NAME, by the folder of its

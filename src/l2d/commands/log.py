@@ -16,9 +16,8 @@ table.
 
 Rows whose expert no policy chose are left out, since they have no propensity: the client named the expert, the conversation
 had it already, or the chosen expert failed and another one answered. --all keeps them, with an empty propensity."""
-EXAMPLES = """examples:
-  l2d log export log.sqlite --out log.csv
-  l2d log export log.sqlite --out log.parquet --run runs/queries/own/table/error/mild/1a2b3c4d/seed=0"""
+EXAMPLES = """example:
+  l2d log export log.sqlite --out log.csv"""
 
 
 def make_log_parser() -> argparse.ArgumentParser:

@@ -37,8 +37,8 @@ usage: l2d COMMAND [ARGUMENTS ...]
 commands:"""
 
 
-def console(*before: str) -> None:
-    """The command line of a process. before: words that go before it."""
+def console() -> None:
+    """The command line of a process."""
     done = False
 
     def leave() -> None:
@@ -52,7 +52,7 @@ def console(*before: str) -> None:
             os._exit(0)
 
     atexit.register(leave)  # first, so that it runs after the functions that libraries register
-    main([*before, *sys.argv[1:]])
+    main(sys.argv[1:])
     done = True
 
 

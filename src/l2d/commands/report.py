@@ -1,7 +1,6 @@
 """l2d report [FOLDER] [experiment=NAME] [key=value ...]: tables, LaTeX and a page of finished runs."""
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +29,6 @@ that sweep are shown (default: all finished runs)"""
 EXAMPLES = """examples:
   l2d report                                     everything in runs/
   l2d report runs/svhn/III                       one setup
-  l2d report runs/.../seed=0                     one run: the folder that l2d train printed
-  l2d report runs experiment=table1_error        the cells of a sweep, those still missing marked
   l2d report runs experiment=table1_error dataset=digits setup=I,III seed=0,1,2"""
 
 
@@ -76,7 +73,6 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
 
 def write_report(words: Sequence[str]) -> str:
     """Write the report; return its findings and its files."""
-    started = time.monotonic()
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
     paper = own if (own := folder / PAPER.name).is_file() else PAPER
@@ -93,7 +89,7 @@ def write_report(words: Sequence[str]) -> str:
         write_text(out / name, text)
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
-    size = f"{counted(runs, 'run')}, {counted(len(cells), 'cell')}{without}; {time.monotonic() - started:.1f} s"
+    size = f"{counted(runs, 'run')}, {counted(len(cells), 'cell')}{without}"
     shown = [sentence(finding) for finding in findings[:SHOWN]]
     shown += [f"({len(findings) - SHOWN} more on the page)"] if len(findings) > SHOWN else []
     return "\n".join([*shown, "", size, *(str(out / name) for name in files)])

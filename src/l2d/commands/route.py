@@ -43,8 +43,7 @@ Columns that the method does not estimate are left out, and the price if all are
 
 examples:
   l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
-  l2d route runs/queries/own/table/error/mild/1a2b3c4d/seed=0 --file queries.csv --out choices.csv
-  l2d route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png"""
+  l2d route runs/queries/own/table/error/mild/1a2b3c4d/seed=0 --file queries.csv --out choices.csv"""
 
 
 def make_route_parser() -> argparse.ArgumentParser:

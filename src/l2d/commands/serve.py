@@ -41,8 +41,6 @@ EPILOG = f"""tokens, which are never given on the command line:
 examples:
   l2d serve runs/queries/own/table/error/cost_regression/1a2b3c4d/seed=0
   l2d serve RUN --upstreams upstreams.yaml --explore 0.05 --log log.sqlite
-  l2d serve RUN --upstreams upstreams.yaml --shadow large
-  l2d serve RUN --workers 4 --log postgresql://l2d@db.internal/l2d
   curl localhost:8080/v1/route -H 'content-type: application/json' -d '{{"text": "What is 2 + 2?"}}'"""
 
 

@@ -1,6 +1,5 @@
 """l2d tune: one search for each combination of the overrides. The seeds of an experiment are the winner's."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,17 +30,14 @@ def tune(shop: Workshop) -> None:
         trials = sum(len(study.trials) for study in studies)
         finals = sum(study.most_finals for study in studies)
         print(f"{len(studies)} searches: {trials} trials, then {finals} runs of the winners at most")
-    failed: dict[str, str] = {}
+    failed = []
     for study in studies:
         try:
             study.run()
         except L2DError as error:
-            if len(studies) == 1:
-                raise
-            failed[study.title] = str(error)
-            print(f"error: {study.title}: {error}", file=sys.stderr)
+            failed.append(f"{study.title}: {error}")
     if failed:
-        raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
+        raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {'; '.join(failed)}")
 
 
 def searched(grid: Sequence[Sequence[str]]) -> Combinations:

@@ -1,14 +1,13 @@
 """The trials of a search as a table; the controls of a tuned MILD (tune.ablation=true); the winner's table."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from l2d.analysis.report.averages import mean_std, paired_interval
+from l2d.analysis.report.averages import mean_columns, mean_std, paired_interval
 from l2d.analysis.report.tables import interval_text, with_std
-from l2d.runs.cells import Cell
+from l2d.core.results import RunMetrics
 from l2d.tuning.grid import Settings, overrides_of, rounded
 from l2d.utils.text import markdown
 
@@ -18,13 +17,12 @@ CONTROLS = ("uniform", "theory", ONE, f"tuned, {COMPLEMENT}", f"{ONE}, {COMPLEME
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and its result. value: the mean validation deferral loss of its runs; infinite if one failed, for this reason."""
+    """One setting and its result. value: the mean validation deferral loss of its runs."""
 
     settings: Settings
     value: float
     runs: int
     rho: list[float] = field(default_factory=list)
-    reason: str = ""
 
     @property
     def name(self) -> str:
@@ -32,17 +30,17 @@ class Trial:
 
 
 def ordered(trials: Sequence[Trial], last_wins: bool) -> list[Trial]:
-    """Best first, failed trials last. last_wins: ties go to the last trial, else to the first."""
-    return sorted(reversed(trials) if last_wins else trials, key=lambda trial: (bool(trial.reason), trial.value))
+    """Best first. last_wins: ties go to the last trial, else to the first."""
+    return sorted(reversed(trials) if last_wins else trials, key=lambda trial: trial.value)
 
 
 def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     """Header and a row per trial."""
-    rows = []
-    for trial in trials:
-        value, rho = f"{trial.value:.4f}" if math.isfinite(trial.value) else "-", (f"{one:.4g}" for one in trial.rho)
-        rows.append([trial.name, value, " ".join(rho), str(trial.runs), trial.reason or "finished"])
-    return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
+    rows = [
+        [trial.name, f"{trial.value:.4f}", " ".join(f"{one:.4g}" for one in trial.rho), str(trial.runs)]
+        for trial in trials
+    ]
+    return ["trial", "validation deferral loss", "ρ", "runs"], rows
 
 
 def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Settings]:
@@ -64,19 +62,16 @@ def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Settings]:
     return dict(zip(CONTROLS, rows, strict=True))
 
 
-def ablation_table(
-    losses: Mapping[str, Mapping[int, float]], cells: Mapping[str, Sequence[Cell]], reference: str | None
-) -> str:
-    """Markdown: test deferral loss over the final seeds, the difference from the reference, shares."""
+def ablation_table(runs: Mapping[str, Mapping[int, RunMetrics]], reference: str | None) -> str:
+    """Markdown: test deferral loss over the final seeds, the difference from the reference, shares. runs: by setting and seed."""
     against = [f"difference to {reference}, paired, 95 %"] if reference else []
+    losses = {name: {seed: run.deferral_loss for seed, run in some.items()} for name, some in runs.items()}
     rows = []
     for name, found in losses.items():
-        runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
-        row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
-        row.append(with_std(*mean_std(list(found.values()))) if found else "missing")
+        row = [name, str(len(found)), with_std(*mean_std([*found.values()]))]
         if reference:
             row.append(interval_text(None if name == reference else paired_interval(found, losses[reference])))
-        row.append(" ".join(f"{value:.3g}" for value in (runs[0].rho if runs else [])))
-        columns = zip(*(run.ratios for run in runs), strict=True)
-        rows.append([*row, " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)])
+        first, *_ = own = [*runs[name].values()]
+        shares = " / ".join(f"{100 * share:.1f}" for share in mean_columns(run.ratios for run in own))
+        rows.append([*row, " ".join(f"{value:.3g}" for value in first.rho), shares])
     return markdown(["setting", "seeds", "test deferral loss", *against, "ρ", "to each expert, %"], rows)

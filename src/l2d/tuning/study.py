@@ -3,7 +3,6 @@ runs: they resume, any launcher can spread them, and they are never repeated. Te
 
 import hashlib
 import json
-import math
 import os
 import shlex
 import statistics
@@ -115,15 +114,13 @@ class Study:
         for name in ("result.json", "result.md"):  # of an earlier search; some of its runs may be gone
             (self.folder / name).unlink(missing_ok=True)
         workers, cells_of = self.shop.open(), [self.shop.cells(grid) for grid in grids]
-        failed = self.run_cells([cell for cells in cells_of for cell in cells], workers / "trials")
-        found = [judged(settings, cells, failed) for settings, cells in zip(self.trials, cells_of, strict=True)]
+        self.run_cells([cell for cells in cells_of for cell in cells], workers / "trials")
+        found = [judged(settings, cells) for settings, cells in zip(self.trials, cells_of, strict=True)]
         # Ties in a grid of ρ go to the last trial, since larger ρ are safer.
         best_first = ordered(found, last_wins=self.kind == "paper")
         header, rows = trial_rows(best_first)
         write_text(self.folder / "trials.csv", csv_text([header, *rows]))
         winner = best_first[0]
-        if winner.reason:
-            raise L2DError(f"no trial could be run: {winner.reason}")
         ties = sum(trial.value == winner.value for trial in best_first[1:])
         tied = f", tied with {ties} more" if ties else ""
         print(f"\n{aligned(header, rows)}")
@@ -136,14 +133,16 @@ class Study:
         parts = [[f"fold={j + 1}/{folds}"] for j in range(folds)] if folds > 1 else [[]]
         return [[*self.overrides, *overrides_of(settings), *part, f"seed={seed}"] for seed in seeds for part in parts]
 
-    def run_cells(self, cells: Sequence[Cell], workers: Path) -> dict[Path, str]:
-        """The reasons of the runs that failed. workers: a new folder for their status files."""
+    def run_cells(self, cells: Sequence[Cell], workers: Path) -> None:
+        """Raises L2DError if a run failed. workers: a new folder for their status files."""
         workers.mkdir()
-        failed = self.shop.run([*{cell.run.path: cell for cell in cells}.values()], workers)
-        return {cell.run.path: reason for cell, reason in failed.items()}
+        if failed := self.shop.run([*{cell.run.path: cell for cell in cells}.values()], workers):
+            (cell, reason), *_ = failed.items()
+            said = f"{counted(len(failed), 'run')} failed: {' '.join(cell.overrides)}: {reason}"
+            raise L2DError(f"{said}; the same command tries again")
 
     def train_winner(self, winner: Trial, trial_runs: set[Path], workers: Path) -> None:
-        """Train the winner, and its controls if asked, on the final seeds. Write result.md, and result.json if no run failed."""
+        """Train the winner, and its controls if asked, on the final seeds. Write result.md and result.json."""
         config, seeds = self.experiment.plain, self.options.final_seeds
         rows = {"tuned": winner.settings} | (controls(config, winner) if self.options.ablation else {})
         grids = {
@@ -151,18 +150,13 @@ class Study:
         }
         cells = {name: self.shop.cells(grid) for name, grid in grids.items()}
         print(f"\ntraining {', '.join(rows)} on {len(seeds)} seeds")
-        failed = self.run_cells([cell for some in cells.values() for cell in some], workers)
-        finished = {name: [cell for cell in some if cell.run.finished] for name, some in cells.items()}
-        losses = {name: {c.seed: c.run.metrics().deferral_loss for c in some} for name, some in finished.items()}
-        text = ablation_table(losses, cells, "tdef" if len(rows) > 1 else None)
+        self.run_cells([cell for some in cells.values() for cell in some], workers)
+        runs = {name: {cell.seed: cell.run.metrics() for cell in some} for name, some in cells.items()}
+        text = ablation_table(runs, "tdef" if len(rows) > 1 else None)
         command = shlex.join(["l2d", "tune", *self.overrides])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
         print(f"\n{text}\n\n{self.folder}")
-        if failed:
-            reason = next(iter(failed.values()))
-            raise L2DError(f"{counted(len(failed), 'run')} failed: {reason}; the same command tries them again")
-
         result = {
             "start": self.place(RunFolder.of(config).path.parent),
             "winner": self.place(cells["tuned"][0].run.path.parent),
@@ -171,7 +165,9 @@ class Study:
             "overrides": list(overrides_of(winner.settings)),
             "validation_deferral_loss": winner.value,
             "trials": len(self.trials),
-            "test_deferral_loss": {name: {str(seed): one[seed] for seed in one} for name, one in losses.items()},
+            "test_deferral_loss": {
+                name: {str(seed): run.deferral_loss for seed, run in some.items()} for name, some in runs.items()
+            },
         }
         write_json(self.folder / "result.json", result)
 
@@ -180,10 +176,8 @@ class Study:
         return Path(os.path.relpath(path, self.folder)).as_posix()
 
 
-def judged(settings: Settings, cells: Sequence[Cell], failed: Mapping[Path, str]) -> Trial:
-    """The trial of these runs: the mean of their validation losses, or the reason why one of them failed."""
-    if wrong := [failed[cell.run.path] for cell in cells if cell.run.path in failed]:
-        return Trial(settings, math.inf, len(cells), reason=f"failed: {wrong[0]}")
+def judged(settings: Settings, cells: Sequence[Cell]) -> Trial:
+    """The trial of these runs: the mean of their validation losses."""
     found = [cell.run.metrics() for cell in cells]
     value = statistics.fmean(metrics.validation.deferral_loss for metrics in found)
     return Trial(settings, value, len(cells), found[0].rho)

@@ -78,25 +78,12 @@ def test_by_hand(runs: Path) -> None:
     assert [tuple(model.values()) for model in curve.summary["models"]] == [
         (f"model {k}", *point) for k, point in enumerate(alone)
     ]
-    assert curve.summary["auc_std"] is None  # one seed has all scales
-
-
-def test_the_spread_of_areas_is_over_the_seeds_that_have_all_scales(runs: Path) -> None:
-    """At scale 0 the second seed sends one query elsewhere: (5.6/6, 0) in place of (1, 1/6), which the strong model has anyway."""
-    write_run(runs, 3.0, [2] * 6, seed=1)
-    write_run(runs, 1.0, [0, 1, 2, 0, 1, 2], seed=2)
-    one = (3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6) * (1 + 5 / 6) / 2
-    two = (3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + 2.2 / 6 + 0.4 / 6 * (1 + 5 / 6) / 2
-    curve = curves(runs)["mild"]
-    assert curve.summary["auc_std"] == pytest.approx((two - one) / 0.9 / np.sqrt(2))
-    assert {mark.seeds for mark in curve.of("mixture")} == {3}
 
 
 def test_equal_prices_have_no_area_and_scale_0_alone_has_no_prices(tmp_path: Path) -> None:
     for seed, scale in product((0, 1), (0.0, 1.0)):
         write_run(tmp_path, scale, [0] * 6, seed=seed, prices=np.full(3, 0.5))
     curve = curves(tmp_path)["mild"]
-    assert curve.summary["auc_std"] is None
     assert curve.summary["auc"]["router"] is None
     write_run(tmp_path / "free", 0.0, [0] * 6, method="cost_regression", expected=ERRORS)
     with pytest.raises(L2DError, match=r"cost\.scale=0"):

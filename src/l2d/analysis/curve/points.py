@@ -95,13 +95,14 @@ def mean_accuracy(prices: Floats, errors: Floats, ends: Ends) -> float | None:
 def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
     """The least price at which the straight lines through the points reach an accuracy; None if they never do."""
     prices, errors = line(points)
-    for i, (price, error) in enumerate(zip(prices, errors, strict=True)):
-        if error <= 1 - accuracy + 1e-12:
-            if i == 0:
-                return float(price)
-            share = (errors[i - 1] - (1 - accuracy)) / (errors[i - 1] - error)
-            return float(prices[i - 1] + min(share, 1.0) * (price - prices[i - 1]))
-    return None
+    reached = np.flatnonzero(errors <= 1 - accuracy + 1e-12)
+    if not len(reached):
+        return None
+    i = int(reached[0])
+    if i == 0:
+        return float(prices[0])
+    share = (errors[i - 1] - (1 - accuracy)) / (errors[i - 1] - errors[i])
+    return float(prices[i - 1] + min(share, 1.0) * (prices[i] - prices[i - 1]))
 
 
 def gain_at_budget(points: Iterable[Point], models: Sequence[Point], budget: float) -> float | None:

@@ -99,16 +99,6 @@ def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
     return replace(mark, validation_price=paid, validation_error=error)
 
 
-def area_by_seed(measured: MeasuredGroup) -> list[float]:
-    """The router's area for each seed that has all scales."""
-    found, prices = [], measured.prices
-    for seed in sorted(set.intersection(*(set(runs) for runs in measured.runs.values()))):
-        errors = measured.errors[seed]
-        own = [points.point(runs[seed].decisions, errors, prices) for runs in measured.runs.values()]
-        found.append(points.area(own, points.ends_of(points.singles(errors, prices))))
-    return [area for area in found if area is not None]
-
-
 def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
     """The router, the mixtures, the cascade, each repriced method, the oracle."""
     found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
@@ -127,7 +117,6 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
     ends, strong = points.ends_of(models), points.strong_of(models)
     wanted = REACHED * (1 - models[strong][1])
     drawn = points_by_curve(marks)
-    by_seed = area_by_seed(measured) if "router" in drawn else []
     return {
         **dict(zip(NAMED, group.names, strict=True)),
         "runs": {f"{scale:g}": str(cell.folder) for scale, cell in group.cells.items()},
@@ -140,7 +129,6 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in singles],
         "strong": measured.models[strong],
         "auc": {kind: points.area(found, ends) if found else None for kind, found in drawn.items()},
-        "auc_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
         "accuracy_to_reach": wanted,
         "price_to_reach": {kind: points.price_to_reach(found, wanted) for kind, found in drawn.items()},
         **points.benchmark_figures(drawn, models, ends),

@@ -162,20 +162,15 @@ class Finding:
     guard_words: str  # the best method with the guard, if it is another; else empty
 
     @property
-    def change(self) -> str:
-        """The change of the best single expert's loss, in percent; never -0%."""
-        text = f"{self.mean / self.single - 1:+.0%}" if self.single else "0%"
-        return "0%" if text[1:] == "0%" else text
-
-    @property
     def texts(self) -> dict[str, str]:
-        """The last columns of the summary."""
+        """The last columns of the summary. change: of the best single expert's loss."""
+        change = f"{self.mean / self.single - 1:+z.0%}" if self.single else "0%"
         sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[self.pays]
         guarded = "" if self.guarded is None else f"{self.guarded:.4f}"
         guarded += f" ({self.guard_words})" if self.guard_words else ""
         level = listed([*self.level, *(f"{name} (too few seeds)" for name in self.untold)], NAMES)
         beats = listed(self.beaten, NAMES)
-        return {"change": self.change + sure, "with_the_guard": guarded, "beats": beats, "level_with": level}
+        return {"change": change + sure, "with_the_guard": guarded, "beats": beats, "level_with": level}
 
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
@@ -215,10 +210,6 @@ def is_below(ours: Losses, theirs: Losses) -> bool | None:
 
 def sentence(finding: Finding) -> str:
     """One line for a terminal."""
-    guarded = "" if finding.guarded is None else f" (guarded {finding.guarded:.4f})"
-    parts = [f"best {finding.best} {finding.mean:.4f}{guarded}"]
-    parts += [f"with the guard, {finding.guard_words}"] if finding.guard_words else []
-    parts.append(f"best single expert {finding.single:.4f} ({finding.change})")
-    others = {"beats": finding.beaten, "level with": finding.level, "too few seeds to compare with": finding.untold}
-    parts += [f"{words} {listed(names, NAMES)}" for words, names in others.items() if names]
+    parts = [f"best {finding.best} {finding.mean:.4f}", f"best single expert {finding.single:.4f}"]
+    parts += [f"{name.replace('_', ' ')} {text}" for name, text in finding.texts.items() if text]
     return f"{finding.dataset} {finding.setup} {finding.experts} {finding.cost}: {'; '.join(parts)}"

@@ -179,30 +179,21 @@ def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict], file: Pa
     """The numbers, the orders, the shares: a paragraph each."""
     found, runs = paper_numbers(file), by_names(measured)
     words = Counter(verdict(number, runs) for number in found)
-    judged = [f"{words[word]} {word}" for word in JUDGED if words[word]]
-    if judged and not words["reproduced"]:
-        judged.insert(0, "0 reproduced")
+    judged = [f"{words[word]} {word}" for word in JUDGED if words[word] or word == "reproduced"]
     rest = ", ".join(f"{words[word]} {word}" for word in VERDICTS if words[word] and word not in JUDGED)
-    told = f"With its recipe: {', '.join(judged) or 'none'}. Not judged: {rest or 'none'}."
+    told = f"With its recipe: {', '.join(judged)}. Not judged: {rest or 'none'}."
     paragraphs = [tell(cells, recipe) for tell in (order_summary, shares_summary) for recipe in RECIPES]
     return [f"**Numbers.** The paper prints {len(found)} deferral losses. {told}", *filter(None, paragraphs)]
 
 
 def order_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
-    """Also how the orders come about whose intervals do not cover other test rows. Empty if there are none."""
-    found = [(order, cell.rows_known(recipe)) for cell in cells if (order := cell.order(recipe))]
-    if not (total := len(found)):
+    """Empty if there are none."""
+    orders = Counter(order for cell in cells if (order := cell.order(recipe)))
+    if not (total := orders.total()):
         return ""
-    orders, of_seeds = Counter(order for order, _ in found), Counter(order for order, known in found if not known)
     said = ", ".join(f"{word} in {orders[word]}" for word in ORDERS)
-    text = (
-        f"**Order, {TITLES[recipe]}.** MILD − TDEF in {counted(total, 'cell')}: {said}. If nothing differed, about"
-        f" {0.05 * total:.1f} of {total} intervals would exclude 0 by chance."
-    )
-    if of_seeds.total() == total:
-        return f"{text} All of these intervals cover seeds only."
-    said = ", ".join(f"{word} in {of_seeds[word]}" for word in ORDERS if of_seeds[word])
-    return f"{text} The intervals of {counted(of_seeds.total(), 'cell')} cover seeds only: {said}." if said else text
+    chance = f"If nothing differed, about {0.05 * total:.1f} of {total} intervals would exclude 0 by chance."
+    return f"**Order, {TITLES[recipe]}.** MILD − TDEF in {counted(total, 'cell')}: {said}. {chance}"
 
 
 def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
