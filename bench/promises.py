@@ -32,7 +32,7 @@ POOLS, KNOWN, DEAREST, MOST, FOLDS = 150, 3, 0.15, 6_000, 5
 ASKED, DRAWS, CONFIDENCE = (5, 20, 50, 200), 1_000, 0.95
 CALIBRATED = {"zeroeval": 500, "mmlu": 500, "person": 2_000, "crowd": 10_000}  # rows: few errors need many
 MORE = {"zeroeval": (0.05, 0.1), "mmlu": (0.05, 0.1), "person": (0.005, 0.01), "crowd": (0.002, 0.005, 0.01, 0.02)}
-RULES = {"estimate alone": 0.0, "with one standard error": CAUTION}
+RULES = {"estimate alone": 0.0, "with 1.5 standard errors": CAUTION}
 FIGURES = f"value worst spend ideal drifted n {MADE}"
 RESULTS = Results("promises", "what data case level", FIGURES, compared="value worst spend drifted")
 TITLES = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it imports torch
     from l2d.data.sheet import Sheet
 
 DESCRIPTION = """A router with one more expert, in a folder of its own. Nothing is trained: its chances are borrowed from the known
-experts' and corrected by its outcomes. Until these say more, its expected error counts with one standard error more."""
+experts' and corrected by its outcomes. Until these say more, its expected error counts with 1.5 standard errors more."""
 
 EPILOG = """the file has a row per query with the columns that the router was trained on, and correct_NAME (or loss_NAME) of the new
 expert; with those columns of all known experts too, fewer rows say as much. Rows without an outcome of NAME are left out.

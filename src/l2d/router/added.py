@@ -23,7 +23,7 @@ from l2d.utils.errors import ParameterError, unknown
 R = TypeVar("R", bound=TrainedRouter)
 ENOUGH = 50  # outcomes, from which on an estimate without the other experts is tried too
 FOLDS = 5
-CAUTION = 1.0  # standard errors of its mean chance that a new expert's expected error is raised by
+CAUTION = 1.5  # standard errors of its mean chance that a new expert's expected error is raised by
 
 
 @dataclass(frozen=True)

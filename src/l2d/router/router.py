@@ -79,7 +79,7 @@ class Router(TrainedRouter):
                 reason = f"{best} is within the budget, and no routing is"
             return f"guard: every query goes to {best}; {reason}"
         if guard.error is None:
-            return f"guard: the expected error of {self.experts[-1]}, which is new, is raised by one standard error"
+            return f"guard: the expected error of {self.experts[-1]}, which is new, is raised by 1.5 standard errors"
         return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
 
     def at(
@@ -144,7 +144,7 @@ class Router(TrainedRouter):
 
         Returns:
             A router that estimates the new expert by the known ones' estimates and its outcomes; from fifty outcomes on, by its
-            outcomes alone if that is better. Its guard adds one standard error to the new expert's expected error, so that it gets
+            outcomes alone if that is better. Its guard adds 1.5 standard errors to the new expert's expected error, so that it gets
             little before its outcomes say more. The router takes no other prices and no budget; train with the new rows for these.
             Methods: auto, knn, clusters, linear, linear_plugin, category_table, mix.
         """
