@@ -145,7 +145,8 @@ def passed_on(service: RouterService, parts: Sequence[bytes], choices: int = 1, 
     server = Deployment("a.0", Upstream("http://127.0.0.1:1", "m"), service.metrics.resting.labels("a"))
     answer = ChatAnswer(server, 200, "", b"", {}, lambda: None)
     decision = Decision("x", "run", "a", "a", "router", 1.0, prices={"a": None})
-    way = Exchange(Gateway(service), decision, Chat({"n": choices}, b"{}"), "a")
+    way = Exchange(Gateway(service), decision, Chat({"n": choices}, b"{}"))
+    way.expert = "a"
     way.began -= began
 
     async def stream() -> AsyncIterator[bytes]:

@@ -2,13 +2,13 @@
 
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from l2d.logs.databases import Database
 from l2d.logs.decision import Decision
 from l2d.logs.operations import add_decisions
+from l2d.logs.refusals import NobodyFree
 from l2d.utils.errors import ParameterError, unknown
 
 SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86_400.0}
@@ -49,63 +49,54 @@ def read_limits(given: Mapping[str, str], experts: Sequence[str]) -> dict[str, L
     return found
 
 
-class Ledger:
-    """The questions to experts with a limit. Each has the next place; the one `most` places before must be older than the unit."""
+def last_asked(database: Database, expert: str) -> tuple[int, float]:
+    """The place of the last question to the expert, and the time now. A clock that went back stands still."""
+    place, at = database.execute(LAST, (expert,)).fetchone() or (0, 0.0)
+    return place, max(time.time(), at)
 
-    def __init__(self, database: Database, limits: Limits) -> None:
-        self.database, self.limits, self.taken = database, limits, Counter[str]()
-        last = {name: database.execute(LAST, (name,)).fetchone() or (0, 0.0) for name in limits}
-        self.last = {name: place for name, (place, _) in last.items()}
-        self.now = max([time.time(), *(at for _, at in last.values())])  # a clock may go back
 
-    def wait(self, expert: str) -> float:
-        """Seconds until the expert may be asked; 0 if now."""
-        if (limit := self.limits.get(expert)) is None:
-            return 0.0
-        before = self.last[expert] + self.taken[expert] + 1 - limit.most
-        if before > self.last[expert]:  # asked in this transaction
-            return limit.seconds
-        found = self.database.execute(ASKED_AT, (expert, before)).fetchone()
-        return 0.0 if found is None else max(0.0, found[0] + limit.seconds - self.now)
+def wait(database: Database, expert: str, limit: Limit) -> float:
+    """Seconds until the expert may be asked; 0 if now. The question `most` places before must be older than the unit."""
+    place, now = last_asked(database, expert)
+    found = database.execute(ASKED_AT, (expert, place + 1 - limit.most)).fetchone()
+    return 0.0 if found is None else max(0.0, found[0] + limit.seconds - now)
 
-    @property
-    def full(self) -> dict[str, float]:
-        return {name: wait for name in self.limits if (wait := self.wait(name)) > 0}
 
-    def take(self, expert: str) -> None:
-        if expert in self.limits:
-            self.taken[expert] += 1
-
-    def write(self) -> None:
-        for name, number in self.taken.items():
-            self.database.execute_many(ASK, [(name, self.last[name] + 1 + k, self.now) for k in range(number)])
+def take(database: Database, expert: str, limits: Limits) -> None:
+    if expert in limits:
+        place, now = last_asked(database, expert)
+        database.execute(ASK, (expert, place + 1, now))
 
 
 def decide_within(database: Database, drafts: Sequence[Draft], limits: Limits) -> list[Decision]:
     """Decide and write, so that no expert is asked more often than its limit; all, or nothing by NobodyFree."""
-    ledger, found = Ledger(database, limits), list[Decision]()
-    for draft in drafts:
-        decision = draft(ledger.full)
-        ledger.take(decision.expert)
-        found.append(decision)
-    ledger.write()
+    found = list[Decision]()
+    database.execute("SAVEPOINT drafts")
+    try:
+        for draft in drafts:
+            waits = {name: wait(database, name, limit) for name, limit in limits.items()}
+            found.append(draft({name: seconds for name, seconds in waits.items() if seconds > 0}))
+            take(database, found[-1].expert, limits)
+    except NobodyFree:
+        database.execute("ROLLBACK TO drafts")
+        raise
     add_decisions(database, found)
     return found
 
 
 def ask_within(database: Database, expert: str, limits: Limits) -> bool:
     """Count one more question to the expert; False if it may not be asked now."""
-    ledger = Ledger(database, limits)
-    if free := not ledger.wait(expert):
-        ledger.take(expert)
-        ledger.write()
-    return free
+    if wait(database, expert, limits[expert]):
+        return False
+    take(database, expert, limits)
+    return True
 
 
 def left(database: Database, limits: Limits) -> dict[str, int]:
     """Return how often each expert with a limit may be asked now."""
-    ledger, found = Ledger(database, limits), {}
+    found = {}
     for name, limit in limits.items():
-        since = (name, ledger.last[name] - limit.most, ledger.now - limit.seconds)
-        found[name] = limit.most - database.execute(COUNTED, since).fetchone()[0]
+        place, now = last_asked(database, name)
+        since = (name, place - limit.most, now - limit.seconds)
+        found[name] = limit.most - int(database.execute(COUNTED, since).fetchone()[0])
     return found

@@ -93,21 +93,14 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
     deciding = dict.fromkeys(row["run"] for row in kept)
     runs = {name: RunInputs.read(about[name]) for name in deciding if name in about}
     check_units(file, kept, runs)
-    return LongForm(
-        {
-            "id": [row["id"] for row in kept],
-            **inputs_of_rows(file, kept, runs),
-            "expert": [row["expert"] for row in kept],
-            **known_columns(kept, ("router_choice",)),
-            **outcomes_of_rows(kept),
-            **known_columns(kept, ("price", "latency", "propensity")),
-            "time": [round(row["time"], 3) for row in kept],
-            **scales_of_rows(kept, runs),
-        },
-        len(rows) - len(kept),
-        runs.get(kept[-1]["run"]),
-        [row.get("calls", []) for row in kept],
-    )
+    columns = {name: [row[name] for row in kept] for name in ("expert", "router_choice")}
+    columns |= outcomes_of_rows(kept)
+    columns |= {name: [row[name] for row in kept] for name in ("price", "latency", "propensity")}
+    columns |= {"time": [round(row["time"], 3) for row in kept], **scales_of_rows(kept, runs)}
+    filled = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
+    filled = {"id": [row["id"] for row in kept], **inputs_of_rows(file, kept, runs), **filled}
+    calls = [row.get("calls", []) for row in kept]
+    return LongForm(filled, len(rows) - len(kept), runs.get(kept[-1]["run"]), calls)
 
 
 def read_joined(address: Path | str) -> tuple[list[Any], dict[str, str]]:
@@ -159,12 +152,6 @@ def scales_of_rows(rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[s
     if all(run.unit.error_price is None for run in runs.values()):
         return {}
     return {SCALE: [runs[row["run"]].unit.scale if row["run"] in runs else None for row in rows]}
-
-
-def known_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Without columns that are empty in all rows."""
-    found = {name: [row[name] for row in rows] for name in names}
-    return {name: cells for name, cells in found.items() if any(cell is not None for cell in cells)}
 
 
 def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:

@@ -136,22 +136,21 @@ def chat_query(messages: list[Message], features: Mapping[str, Any], about: Rout
 
 def read_query(body: QueryBody, about: RouterDescription) -> Any:
     """As `Router.route` takes it. Raises L2DError if the router sees something else, or not all of it."""
-    given = [name for name in QUERY if getattr(body, name) is not None]
-    beside_text = about.kind == "row" and about.seen.text is not None
+    given, seen = [name for name in QUERY if getattr(body, name) is not None], about.seen
+    beside_text = about.kind == "row" and seen.text is not None
     read = [*READ[about.kind], *([{"features", "text"}, {"features", "messages"}] if beside_text else [])]
     if {*given} not in read:
         raise L2DError(f"{' and '.join(given) or 'no query'}: this router sees {about.sees}")
-    text: Any = body.text if body.messages is None else last_question(body.messages)
-    by_column = body.features if isinstance(body.features, dict) else {}
-    if about.kind == "image":
-        assert body.image is not None
-        return read_image(body.image, about.shape, about.seen.white)
-    if about.kind == "row" and isinstance(body.features, list):
+    if body.image is not None:
+        return read_image(body.image, about.shape, seen.white)
+    if isinstance(body.features, list):
         return read_row(body.features, about)
+    row, text = body.features or {}, body.text if body.messages is None else last_question(body.messages)
+    if text is not None:
+        row = {**row, str(seen.text): without_the_middle(text)}
     if about.kind == "row":
-        return by_column if text is None else {**by_column, str(about.seen.text): without_the_middle(text)}
-    text = by_column.get(str(about.seen.text)) if text is None else text
-    if not isinstance(text, str):
+        return row
+    if not isinstance(text := row.get(str(seen.text)), str):
         raise L2DError(f"features: this router sees {about.sees}")
     return without_the_middle(text)
 

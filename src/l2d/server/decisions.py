@@ -79,7 +79,7 @@ class Batcher:
         self.most, self.observe = most, observe
         self._waiting: deque[tuple[Asked, asyncio.Future[AnsweredTogether]]] = deque()
         self._pool = ThreadPoolExecutor(1, "decisions")
-        self._busy = self._several = False
+        self._working: asyncio.Task[None] | None = None
         self._seconds = math.inf  # of the last pass
 
     def stop(self) -> None:
@@ -89,42 +89,37 @@ class Batcher:
         """Raises L2DError for queries that the router cannot read, and Overloaded."""
         if len(self._waiting) >= MOST_WAITING:
             raise Overloaded("too many requests wait; try again")
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[AnsweredTogether] = loop.create_future()
+        answer: asyncio.Future[AnsweredTogether] = asyncio.get_running_loop().create_future()
         self._waiting.append(((router, queries), answer))
-        if not self._busy:
-            self._busy = True
-            loop.call_soon(self._begin)  # after the other requests that are there already
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
         return await answer
 
-    def _begin(self) -> None:
-        batch = [self._waiting.popleft()]
-        number = len(batch[0][0][1])
-        while self._waiting and number < self.most:
-            batch.append(self._waiting.popleft())
-            number += len(batch[-1][0][1])
-        self._several = len(batch) > 1
-        self.observe(number)
-        asked, answers = zip(*batch, strict=True)
-        loop = asyncio.get_running_loop()
-        if self._seconds < QUICK and number <= MOST_QUICK:
-            self._end(answers, self._decide(asked))
-        else:
-            passing = loop.run_in_executor(self._pool, self._decide, asked)
-            passing.add_done_callback(lambda done: self._end(answers, done.result()))
-
-    def _end(self, answers: Sequence[asyncio.Future[AnsweredTogether]], found: Sequence[Any]) -> None:
-        for answer, result in zip(answers, found, strict=True):
-            if answer.done():  # the client has gone
-                continue
-            if isinstance(result, Exception):
-                answer.set_exception(result)
+    async def _work(self) -> None:
+        """Pass after pass, until nobody waits."""
+        wait = 0.0  # the other requests that are there already come first
+        while self._waiting:
+            await asyncio.sleep(wait)
+            batch = [self._waiting.popleft()]
+            number = len(batch[0][0][1])
+            while self._waiting and number < self.most:
+                batch.append(self._waiting.popleft())
+                number += len(batch[-1][0][1])
+            self.observe(number)
+            asked, answers = zip(*batch, strict=True)
+            if self._seconds < QUICK and number <= MOST_QUICK:
+                found = self._decide(asked)
             else:
-                answer.set_result(result)
-        self._busy = bool(self._waiting)
-        if self._busy:  # those that were answered together ask again together
-            wait = min(GATHER * self._seconds, LONGEST_WAIT) if self._several and self.most > 1 else 0.0
-            asyncio.get_running_loop().call_later(wait, self._begin)
+                found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
+            for answer, result in zip(answers, found, strict=True):
+                if answer.done():  # the client has gone
+                    continue
+                if isinstance(result, Exception):
+                    answer.set_exception(result)
+                else:
+                    answer.set_result(result)
+            # Those that were answered together ask again together.
+            wait = min(GATHER * self._seconds, LONGEST_WAIT) if len(batch) > 1 and self.most > 1 else 0.0
 
     def _decide(self, asked: Sequence[Asked]) -> Sequence[AnsweredTogether | Exception]:
         begun = time.thread_time()  # not the time of day: others may use the processor

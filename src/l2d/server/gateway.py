@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.request import getproxies
@@ -68,35 +68,26 @@ class Gateway:
             yield
 
 
-@dataclass
 class Exchange:
     """A request on its way to an answer. expert, model: who gives it. failed: why others did not. calls: how often servers of an
     expert were asked. held: the answers so far; asked: the prices of the calls, both if the router may ask several experts.
-    usage, cut: of a stream at its end, why it was cut."""
+    ended: is told the usage of a stream at its end, and why it was cut."""
 
-    gateway: Gateway
-    decision: Decision
-    chat: Chat
-    expert: str = ""
-    model: str = ""
-    failed: dict[str, UpstreamFailed] = field(default_factory=dict)
-    held: dict[str, ChatAnswer] = field(default_factory=dict)
-    asked: dict[str, float] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-    usage: Mapping[str, Any] | None = None
-    cut: str | None = None
-
-    def __post_init__(self) -> None:
-        self.service, self.began = self.gateway.service, time.perf_counter()
-        self.course: Course | None = self.decision.course
-        self.order = dict.fromkeys([self.decision.expert, *(one["expert"] for one in self.decision.ranking)])
+    def __init__(self, gateway: Gateway, decision: Decision, chat: Chat) -> None:
+        self.gateway, self.service, self.decision, self.chat = gateway, gateway.service, decision, chat
+        self.expert, self.model, self.began = "", "", time.perf_counter()
+        self.failed, self.calls = dict[str, UpstreamFailed](), Counter[str]()
+        self.held, self.asked = dict[str, ChatAnswer](), dict[str, float]()
+        self.course: Course | None = decision.course
+        self.ended: Callable[[Mapping[str, Any] | None, str | None], object] = lambda *_: None
 
     @property
     def next(self) -> str | None:
         """The expert to ask now."""
-        return (
-            self.course.ask if self.course is not None else next((o for o in self.order if o not in self.failed), None)
-        )
+        if self.course is not None:
+            return self.course.ask
+        order = [self.decision.expert, *(one["expert"] for one in self.decision.ranking)]
+        return next((expert for expert in order if expert not in self.failed), None)
 
     async def answer(self) -> ChatAnswer:
         """Ask one expert after the other. Raises AllFailed."""
@@ -189,20 +180,20 @@ class Exchange:
 
     async def watched(self, found: ChatAnswer, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one."""
-        read = EventStream(self.chat.choices)
+        read, cut = EventStream(self.chat.choices), None
         try:
             async for part in checked(content, read, self.began):
                 yield part
             found.server.failures = 0
         except UpstreamFailed as failure:
             found.server.fail(failure)
-            self.cut = str(failure)
+            cut = str(failure)
             self.service.metrics.count_error("cut stream")
             yield broken_event(f"{self.expert}: the answer was cut ({failure})")
         finally:
             found.close()  # also if the client has gone
-            self.usage = read.usage
             self.finish(found, read.usage)
+            self.ended(read.usage, cut)
 
     def finish(self, found: ChatAnswer, usage: Mapping[str, Any] | None) -> None:
         """Record an answer; of a plan, the stream that was its last call."""

@@ -1,6 +1,5 @@
 """HTTP within limits: heads of requests, which uvicorn reads without any limit of size or time."""
 
-import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,22 +16,28 @@ class HeadTooLarge(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose heads are too large or too slow. Trailers and the lines between chunks count as heads too."""
 
-    due: asyncio.TimerHandle | None = None
+    head_began: float | None = None  # None if no head is under way
     in_body = False
     beside_bodies = in_headers = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.wait_for_head()
+        self.head_began = self.loop.time()
+        self.watch()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.head_is_there()
-        super().connection_lost(exc)
+    def watch(self) -> None:
+        """Look again and again whether a head is late. The next request waits for the answer of this one."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        late = self.head_began is not None and self.loop.time() - self.head_began > HEAD_SECONDS
+        if late and not answering:
+            self.transport.close()
+        if not self.transport.is_closing():
+            self.loop.call_later(HEAD_SECONDS / 4, self.watch)
 
     def data_received(self, data: bytes) -> None:
         self.beside_bodies += len(data)
-        if self.due is None and not self.in_body:
-            self.wait_for_head()
+        if self.head_began is None and not self.in_body:
+            self.head_began = self.loop.time()
         super().data_received(data)
         if self.beside_bodies > LARGEST_HEAD and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
@@ -48,8 +53,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self.in_body = True
-        self.head_is_there()
+        self.in_body, self.head_began = True, None
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -59,17 +63,3 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self.in_body = False
         super().on_message_complete()
-
-    def wait_for_head(self) -> None:
-        self.due = self.loop.call_later(HEAD_SECONDS, self.head_is_late)
-
-    def head_is_there(self) -> None:
-        if self.due is not None:
-            self.due.cancel()
-            self.due = None
-
-    def head_is_late(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:  # the next request waits for this one's answer
-            self.wait_for_head()
-        elif not self.transport.is_closing():
-            self.transport.close()

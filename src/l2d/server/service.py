@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from l2d.logs import operations
@@ -132,21 +133,19 @@ class RouterService:
     ) -> list[Decision]:
         """Return decisions that are on disk."""
         queries = [read_query(body, router.description) for body in bodies]
-        asked, trial = self.batcher.ask(router, queries), self.runs.trial
-        besides: list[Beside | None] = [None] * len(queries)
+        asked, trial, besides = self.batcher.ask(router, queries), self.runs.trial, list[Beside | None]()
         if trial is not None and trial.compares(router):
             answered, rivals = await asyncio.gather(asked, trial.choices(queries))
-            if rivals is None:
+            besides = [partial(trial.draw, pair) for pair in zip(answered.choices, rivals, strict=False)]
+            if not rivals:
                 self.metrics.count_error("candidate")
-            else:
-                besides = [partial(trial.draw, pair) for pair in zip(answered.choices, rivals, strict=True)]
         else:
             answered = await asked
         if run is self.runs.current:  # after a reload, other inputs are far
             self._note_drift(answered)
         known, keep, drafts = {"run": run.name, "prices": prices_of(router)}, self.settings.keep, list[Draft]()
         numbers = answered.inputs.flatten(1).numpy().astype("<f4", copy=False) if keep == "features" else None
-        for place, (query, choice, beside) in enumerate(zip(queries, answered.choices, besides, strict=True)):
+        for place, (query, choice, beside) in enumerate(zip_longest(queries, answered.choices, besides)):
             course = begun(router, choice, answered.outputs[place : place + 1], self.settings, wishes.alone)
             about: dict[str, Any] = {**known, "session": wishes.session, **about_choice(choice)}
             if keep == "text" and not choice.unread:

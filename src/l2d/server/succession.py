@@ -23,22 +23,16 @@ class Succession:
     def __init__(
         self, run: ServedRun, log: OutcomeLog, policy: Policy, load: Load, swaps: int | None, trial: Trial | None
     ) -> None:
-        self.current, self.log, self.policy, self.load, self.metrics = run, log, policy, load, ServerMetrics()
+        self.current = self.previous = run  # plans that wait for an answer go on with the run that began them
+        self.log, self.policy, self.load, self.metrics = log, policy, load, ServerMetrics()
         self.trial, self._reloading = trial, asyncio.Lock()
-        self.take_over(run)
+        self.metrics.run.labels(run.name).set(1)
         log.do(add_run, run.name, about_inputs(run.router)).result()
         last, self.reloaded = log.do(last_swap).result()
         self.swaps = last if swaps is None else swaps
         # A trial that began before goes on as if this server had never stopped: what ended it, holds.
         before = None if trial is None else log.do(swaps_before, run.name, trial.key, trial.bound).result()
         self.swaps = self.swaps if before is None else min(self.swaps, before)
-
-    def take_over(self, run: ServedRun) -> None:
-        self.previous = self.current  # plans that wait for an answer go on with the run that began them
-        self.current = run
-        self.policy.begin()
-        self.metrics.run.labels(self.previous.name).set(0)
-        self.metrics.run.labels(run.name).set(1)
 
     async def reload(self, folder: Path, force: bool) -> str:
         """Swap to another run; other servers with this log follow. Requests that have begun end with the old one. Raises
@@ -60,8 +54,10 @@ class Succession:
         self.swap_to(new)
 
     def swap_to(self, new: ServedRun) -> None:
-        self.take_over(new)
-        self.trial = None
+        self.previous, self.current, self.trial = self.current, new, None
+        self.policy.begin()
+        self.metrics.run.labels(self.previous.name).set(0)
+        self.metrics.run.labels(new.name).set(1)
         print(f"l2d serves {new.name} now", file=sys.stderr, flush=True)
 
     async def follow(self) -> None:

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -42,23 +42,15 @@ class Telemetry:
         """way.answer(), within a span that ends with the answer's last byte. began: nanoseconds since 1970."""
         name = f"{operation(way)} {way.chat.body['model']}"
         span = self.tracer.start_span(name, extract(headers), SpanKind.CLIENT, start_time=began)
-
-        async def watched(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-            try:
-                async for part in content:
-                    yield part
-            finally:  # also if the client has gone
-                self.end(span, way, began, way.usage, way.cut)
-
+        way.ended = partial(self.end, span, way, began)
         try:
             found = await way.answer()
         except BaseException as error:
-            self.end(span, way, began, None, type(error).__name__)
+            way.ended(None, type(error).__name__)
             raise
         if isinstance(found.content, bytes):
-            self.end(span, way, began, found.usage, None if found.status == OK else str(found.status))
-            return found
-        return replace(found, content=watched(found.content))
+            way.ended(found.usage, None if found.status == OK else str(found.status))
+        return found
 
     def end(self, span: Span, way: Exchange, began: int, usage: Mapping[str, Any] | None, problem: str | None) -> None:
         about: dict[str, Any] = {"gen_ai.operation.name": operation(way), "gen_ai.provider.name": "l2d"}

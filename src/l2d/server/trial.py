@@ -45,12 +45,12 @@ class Trial:
         """True for the run's router, but not at prices that a client asks for."""
         return not self.over and router is self.run.router
 
-    async def choices(self, queries: Sequence[Any]) -> Sequence[Choice] | None:
-        """The candidate's. None if it fails: the run decides, and the decisions are no part of the comparison."""
+    async def choices(self, queries: Sequence[Any]) -> Sequence[Choice]:
+        """The candidate's; none if it fails: the run decides, and the decisions are no part of the comparison."""
         try:
             return (await self.batcher.ask(self.candidate.router, queries)).choices
         except Exception:
-            return None
+            return ()
 
     def draw(
         self, pair: tuple[Choice, Choice], own: str, by: str, free: Sequence[str], rng: Random
