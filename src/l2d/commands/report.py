@@ -35,10 +35,10 @@ EXAMPLES = """examples:
 def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], root: Path) -> list[FinishedCell]:
     """The cells of the sweep that `l2d train -m` with these overrides runs, with what is finished of them. root: its runs_dir."""
     from l2d.assembly.fingerprints import with_listed_prices
-    from l2d.config import check, compose, sweep_axes
+    from l2d.config import check, compose, sweep_axes, to_plain
     from l2d.config.hydra_adapter import split_grid
     from l2d.config.identity import cell_path
-    from l2d.runs.cells import compose_all, without_seed
+    from l2d.runs.cells import without_seed
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
     seeds: dict[tuple[str, ...], list[int]] = defaultdict(list)  # by the other overrides
@@ -47,8 +47,9 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
         seeds[others] += [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
     found = {cell.names: cell for cell in finished}
     cells: dict[tuple[str, ...], FinishedCell] = {}  # two choices may be one cell
-    for others, config in compose_all(list(seeds), compose).items():
-        names = tuple(cell_path(with_listed_prices(check(config)).plain).split("/"))
+    for others in seeds:
+        experiment = check(to_plain(compose(list(others))))
+        names = tuple(cell_path(with_listed_prices(experiment).plain).split("/"))
         known = found.get(names, FinishedCell(names, root.joinpath(*names)))
         runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}
         cells[names] = FinishedCell(names, known.folder, tuple(seeds[others]), runs)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l2d.core.prices import ERRORS, Prices
-from l2d.core.results import Estimate, GuardedScore, GuardEvidence, RunMetrics, Score
+from l2d.core.results import Estimate, GuardEvidence, RunMetrics, Score
 from l2d.runs.settling import overlap_lines, settled_by
 from l2d.utils.text import Z, aligned, counted
 
@@ -148,36 +148,20 @@ def _estimated(found: Estimate | None, prices: Prices) -> str:
 
 
 def guard_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
+    """The guard's change, and the router's gain on the rows that the guard was fitted to."""
     guarded, seen = metrics.guarded, metrics.guarded.validation
     where = "held-out rows" if cross_validated(metrics) else "validation"
-    gain = f"{prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input"
-    # Why a guarded row of a cross-validated run does not show what the guard of all rows does.
-    judged = "and the verdict judge each fold with a guard fitted on the other four"
-    told = shows_guarded(metrics) and cross_validated(metrics)
-    by_fold = f"; the row “{guarded_name(metrics)}” {judged}" if told else ""
+    over, gain = one_for_all(metrics, seen.best_constant), f"{prices.show(seen.gain, '+')}{_plus_minus(seen, prices)}"
+    evidence = f"on {where} its gain over {over} is {gain} per input"
     if guarded.constant is not None:
         does = "follows" if is_plan(metrics, guarded.constant) else "sends everything to"
-        said = f"{does} {guarded.constant}; on {where} {_no_gain(guarded, prices)} ({counted(metrics.rows.validation, 'row')})"
-        without = "" if guarded.offsets is None else ", without offsets"
-        return f"guard: {said}; l2d route --raw asks the router instead{without}{by_fold}"
+        rows = counted(metrics.rows.validation, "row")
+        return f"guard: {does} {guarded.constant}; l2d route --raw asks the router: {evidence} ({rows})"
     if guarded.offsets is None:
-        over = one_for_all(metrics, seen.best_constant)
-        return f"guard: leaves the router as it is; on {where} its gain over {over} is {gain}{by_fold}"
+        return f"guard: leaves the router as it is; {evidence}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
-    then = f"on {where} the router's gain over {seen.best_constant} alone is then {gain}"
-    return f"guard: adds offsets to the experts' scores ({offsets}); {then}; l2d route --raw leaves them out{by_fold}"
-
-
-def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
-    seen, router = guarded.validation, "the router" if guarded.offsets is None else "the router with offsets"
-    if seen.standard_error is None:
-        return "there are too few rows to tell"
-    spread = _plus_minus(seen, prices)
-    if seen.gain > 0:  # of a log, whose estimates are noisy
-        return f"the gain of {router}, {prices.show(seen.gain, '+')}{spread} per input, may be chance"
-    more = f"{prices.show(-seen.gain)}{spread} more per input"
-    return f"{router} costs {more if seen.gain < 0 else 'no less'}"
+    return f"guard: adds offsets to the experts' scores ({offsets}); {evidence} then; l2d route --raw leaves them out"
 
 
 def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:

@@ -7,9 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from l2d.config import check, compose, groups
+from l2d.config import check, compose, groups, to_plain
 from l2d.config.identity import settings_of
-from l2d.runs.cells import compose_all
 from l2d.utils.errors import L2DError
 
 BLOCK = ("dataset", "setup", "experts", "cost")  # methods are compared within a block
@@ -89,5 +88,4 @@ def _expected(wanted: Iterable[Names], recipe: str) -> dict[Names, dict[str, Any
         if (experts, cost) in TABLES and all(name in known[group] for group, name in chosen.items()):
             experiment = f"experiment={TABLES[experts, cost]}"
             frames[names] = (experiment, *(f"{group}={name}" for group, name in chosen.items()))
-    configs = compose_all(list(frames.values()), lambda overrides: _composed(tuple(overrides)))
-    return {names: settings_of(check(configs[frame]).plain) for names, frame in frames.items()}
+    return {names: settings_of(check(to_plain(_composed(frame))).plain) for names, frame in frames.items()}
