@@ -7,6 +7,7 @@ from torch import Tensor
 
 from l2d.core.costs import paid
 from l2d.core.guard import paired
+from l2d.core.replies import ByRow
 from l2d.core.results import Estimate, OffPolicyValue
 
 FEW = 2  # rows that a standard error needs
@@ -14,15 +15,12 @@ STRONGEST = 100.0  # unseen factor that is looked for
 
 
 @dataclass(frozen=True)
-class Logged:
+class Logged(ByRow):
     """n rows of a log. [n, p] all"""
 
     expected: Tensor  # what a model, which did not learn from these rows, expects each expert to cost
     weights: Tensor  # 1/propensity where an expert was asked, else 0
     chances: Tensor | None = None  # the propensities of all experts; NaN where unknown
-
-    def __getitem__(self, rows: Tensor) -> "Logged":
-        return Logged(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 
 
 def weights_of(asked: Tensor, propensities: Tensor) -> Tensor:

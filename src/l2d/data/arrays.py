@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l2d.core.prices import UNKNOWN_UNIT, PriceUnit
-from l2d.core.replies import Replies
+from l2d.core.replies import ByRow, Replies
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ SAMPLED = 10_000_000
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(ByRow):
     """Outcomes of p experts on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a given cost; NaN where an expert was not asked. If
     known: predictions int64 [n, p]; prices, latencies [n, p], NaN where not known; propensities [n, p], the chance of being asked
     where an expert was; confounders [n, C], which may have decided who was asked; replies: what experts said."""
@@ -34,25 +34,6 @@ class Answers:
     propensities: Tensor | None = None
     confounders: Tensor | None = None
     replies: Replies | None = None
-
-    def __getitem__(self, rows: Tensor | slice) -> Answers:
-        return Answers(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
-
-    def followed_by(self, other: Answers) -> Answers:
-        return Answers(*map(joined, vars(self).values(), vars(other).values()))
-
-
-def joined(one: Any, two: Any) -> Any:
-    """The rows of both: tensors, arrays, tuples, lists or Replies; None if one has none."""
-    import torch
-
-    if one is None or two is None:
-        return None
-    if isinstance(one, Replies):
-        return one.followed_by(two)
-    if isinstance(one, tuple | list):
-        return one + two
-    return np.concatenate([one, two]) if isinstance(one, np.ndarray) else torch.cat([one, two])
 
 
 def with_kept_propensities(answers: Answers, *, others: bool, each_asked: bool) -> tuple[Answers, str]:

@@ -102,18 +102,12 @@ def json_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         where, row = f"{path}: line {number:,}", None
-        with suppress(ValueError):  # not JSON, not UTF-8, or a key twice
-            row = json.loads(line, object_pairs_hook=_object) if line.strip() else {}
+        with suppress(ValueError):  # not JSON, or not UTF-8
+            row = json.loads(line) if line.strip() else {}
         if not isinstance(row, dict):
-            raise L2DError(f"{where}: not a JSON object in UTF-8 with different keys")
+            raise L2DError(f"{where}: not a JSON object in UTF-8")
         if line.strip():
             found.append((where, {whole_characters(name): whole_characters(cell) for name, cell in row.items()}))
-    return found
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a key twice")
     return found
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import PAIRS, Arrays, divided, joined
+from l2d.core.replies import joined
+from l2d.data.arrays import PAIRS, Arrays, divided
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
 

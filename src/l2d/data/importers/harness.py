@@ -94,9 +94,7 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
                 f"no question of {model} was asked of another model too; its ids are {listed([*samples], 3)}"
             )
     notes = not_asked(sum(len(answers) < len(models) for answers in asked.values()))
-    if reworded := sum(_reworded(key, answers) for key, answers in asked.items()):
-        notes.append(f"{reworded:,} prompts differ between models (chat templates?); those of the first model are kept")
-    first = [next(iter(answers.values())) for answers in asked.values()]
+    first = [first_sample(key, answers) for key, answers in asked.items()]
     columns: Columns = {"id": list(asked), "prompt": [one.prompt for one in first]}
     for part in ("subject", "answer"):
         cells = [getattr(one, part) for one in first]
@@ -112,14 +110,13 @@ def not_asked(some: int) -> list[str]:
     return [note] if some else []
 
 
-def _reworded(key: str, answers: Mapping[str, HarnessSample]) -> int:
-    """The number of models that were asked in other words than the first. Another document under the same id is refused."""
+def first_sample(key: str, answers: Mapping[str, HarnessSample]) -> HarnessSample:
+    """What the first model was asked. Others may have another prompt (chat templates), but not another document."""
     (name, first), *others = answers.items()
-    found = [(other, sample) for other, sample in others if sample.prompt != first.prompt]
-    for other, sample in found:
-        if first.doc is None or sample.doc != first.doc:
+    for other, sample in others:
+        if sample.prompt != first.prompt and (first.doc is None or sample.doc != first.doc):
             raise L2DError(f"id {key}: {name} and {other} were asked different questions")
-    return len(found)
+    return first
 
 
 def model_of_file(file: Path) -> str:

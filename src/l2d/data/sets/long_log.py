@@ -90,20 +90,17 @@ def widened(
     place = query * len(names) + np.array([names.index(name) for name in experts])
     sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
     check_answers(sheet.take(used), columns)
-    answered = place[chosen]
+    rows = np.full((len(first), len(names)), -1)  # of the answers, by query and expert
+    rows.flat[place[chosen]] = chosen
     wide, written = {}, {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first_filled(sheet, name, query) if name in named else first))
     for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
-        cells = sheet.columns[column].take(pa.array(chosen))
-        for k, name in enumerate(names):
-            rows = np.full(len(first), -1)
-            mine = answered % len(names) == k
-            rows[answered[mine] // len(names)] = np.flatnonzero(mine)
-            wide[f"{prefix}{name}"] = cells.take(pa.array(rows, mask=rows < 0))
+        for name, mine in zip(names, rows.T, strict=True):
+            wide[f"{prefix}{name}"] = sheet.columns[column].take(pa.array(mine, mask=mine < 0))
             written[f"{prefix}{name}"] = sheet.in_file(column)
-    note = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
-    if again := len(sheet) - len(answered):
+    note = f"a log of {counted(len(chosen), 'answer')}, made into {counted(len(first), 'row')}, one per query"
+    if again := len(sheet) - len(chosen):
         note += f"; left out {counted(again, 'row')} with an answer that came before"
     sheet.note(note)
     return replace(sheet, columns=wide, rows=first, written={**sheet.written, **written}, made=tuple(written))
@@ -129,8 +126,7 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     probe = replace(sheet, faults={})
     times = probe.times("time") if "time" in sheet.columns else np.zeros(len(sheet))
     times = np.zeros(len(sheet)) if probe.faults else times  # the file's order counts, unless every row has a time
-    order = np.lexsort((times, missing(sheet.columns[outcome]), answer))  # the last key comes first
-    chosen = order[np.unique(answer[order], return_index=True)[1]]
+    chosen = first_of(answer, times, missing(sheet.columns[outcome]))
     if len(chosen) == len(answer):
         return sheet, chosen
     return _completed(sheet, np.unique(answer, return_inverse=True)[1], columns), chosen
@@ -186,8 +182,13 @@ def _of_the_query(
 
 def first_filled(sheet: Sheet, column: str, query: np.ndarray) -> np.ndarray:
     """The first row of each query that has this cell, or else its first row."""
-    order = np.lexsort((np.arange(len(query)), missing(sheet.columns[column]), query))  # the last key comes first
-    return order[np.unique(query[order], return_index=True)[1]]
+    return first_of(query, missing(sheet.columns[column]))
+
+
+def first_of(group: np.ndarray, *keys: np.ndarray) -> np.ndarray:
+    """The row of each group, by its number, that comes first by these keys; the last key counts most."""
+    order = np.lexsort((*keys, group))
+    return order[np.unique(group[order], return_index=True)[1]]
 
 
 def _differs(sheet: Sheet, column: str, first: np.ndarray) -> np.ndarray:
