@@ -70,51 +70,6 @@ def test_a_result_of_other_data_is_a_failure(cell: Cell) -> None:
     assert first_progress(other, force=True).state is State.TO_DO
 
 
-BEFORE = (Progress(State.TO_DO), Progress(State.HELD), Progress(State.TO_DO, kills=1))
-
-
-@pytest.mark.parametrize("before", BEFORE)
-def test_step_to_failed_by_an_error(cell: Cell, tmp_path: Path, before: Progress) -> None:
-    """An error counts, whatever else is in the folder."""
-    (tmp_path / "7.started").touch()
-    (tmp_path / "7.error").write_text("key=3: too large\n\nTraceback")
-    (tmp_path / "8.error").touch()  # no room for the reason
-    finish(cell)
-    assert step(cell, before, tmp_path, 8).state is State.FAILED
-    assert step(cell, before, tmp_path, 7) == replace(before, state=State.FAILED, reason="key=3: too large")
-    assert step(cell, before, tmp_path, 6).state is State.DONE  # the error was another's
-    assert step(cell, before, tmp_path, None).state is State.DONE
-
-
-@pytest.mark.parametrize("before", BEFORE)
-@pytest.mark.parametrize("number", [None, 0])
-def test_step_to_held_to_do_and_done(cell: Cell, tmp_path: Path, before: Progress, number: int | None) -> None:
-    """By this process or another, perhaps while it is still held. What another process does is no attempt of ours."""
-    lock = hold(cell)
-    assert step(cell, before, tmp_path, number) == replace(before, state=State.HELD)
-    (tmp_path / "0.started").touch()
-    assert step(cell, before, tmp_path, number) == replace(before, state=State.HELD)
-    (tmp_path / "0.started").unlink()
-    lock.release()  # its holder died
-    assert step(cell, before, tmp_path, number) == replace(before, state=State.TO_DO)
-    lock.acquire()
-    finish(cell)
-    assert step(cell, before, tmp_path, number) == replace(before, state=State.DONE)
-    lock.release()
-    assert step(cell, before, tmp_path, number) == replace(before, state=State.DONE)
-
-
-def test_step_from_killed_to_killed_too_often(cell: Cell, tmp_path: Path) -> None:
-    (tmp_path / "0.started").touch()
-    once = step(cell, Progress(State.TO_DO), tmp_path, 0)
-    assert once == Progress(State.TO_DO, kills=1)
-    assert ATTEMPTS == 2
-    twice = step(cell, once, tmp_path, 0, "RuntimeError: gone")
-    assert (twice.state, twice.kills) == (State.FAILED, 2)
-    assert "2 times (RuntimeError: gone)" in twice.reason
-    assert "2 times;" in step(cell, once, tmp_path, 0).reason
-
-
 def test_step_of_a_forced_run(cell: Cell, tmp_path: Path) -> None:
     """An old result is not taken for the new one."""
     finish(cell)

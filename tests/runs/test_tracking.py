@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -147,19 +146,15 @@ def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys
 
 
 def test_what_is_reported(info: RunInfo) -> None:
-    logged, summary, alerts = dict[str, Any](), dict[str, float](), list[str]()
+    logged, summary = dict[str, Any](), dict[str, float]()
     tracker: Any = WandbTracker(info, project="p", entity=None, mode="offline")
     tracker.wandb = FakeWandb()
-    tracker.run = SimpleNamespace(log=logged.update, summary=summary, alert=lambda **said: alerts.append(said["text"]))
+    tracker.run = SimpleNamespace(log=logged.update, summary=summary)
     metrics = example_metrics(0.5, confusion=[[1, 2], [0, 1]], ratios=[0.25, 0.75], error_rate=0.375, mean_price=0.125)
     tracker.report(metrics)
     assert logged["test/table"][0][:2] == ["router", "0.5000"]
     assert logged["test/deferral"].format == "PNG"
     assert summary == {"test/deferral_loss": 0.5, "test/error_rate": 0.375, "test/mean_price": 0.125}
-    assert alerts == []
-    tracker.report(replace(metrics, collapsed_expert=2))
-    assert "expert 2" in alerts[0]
-    assert "75.0%" in alerts[0]
 
 
 @pytest.mark.full

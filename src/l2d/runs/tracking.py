@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from l2d.core.results import RunMetrics
-from l2d.runs.summary import collapse_warning, result_table, run_figure
+from l2d.runs.summary import result_table, run_figure
 from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.files import write_text
 
@@ -122,8 +122,6 @@ class WandbTracker(CsvTracker):
         self.run.log({"test/table": table, "test/deferral": picture})
         for key in ("deferral_loss", "error_rate", "mean_price"):
             self.run.summary[f"test/{key}"] = getattr(metrics, key)
-        for warning in collapse_warning(metrics):
-            self.run.alert(title="Router collapsed", text=warning)
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self.run.finish(exit_code=0 if kind is None else 1)

@@ -186,9 +186,9 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
             parts[key] = torch.where(asked & parts[key].isnan(), _expected(inputs, parts[key]), parts[key])
     # A few features beside a text are among the confounders: hundreds of numbers of the text would drown them.
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
-    deciders = torch.zeros(0, 0)  # of the rows of the sheet, then of those that have only a price
+    deciders: list[Tensor] = []  # of the rows of the sheet, then of those that have only a price
     if deciding and not asked.all():
-        deciders = encoded([sheet] if read.priced is None else [sheet, read.priced[0]], deciding)
+        deciders.append(encoded([sheet] if read.priced is None else [sheet, read.priced[0]], deciding))
     replies = None if read.said is None else read.said.replies(asked.numpy(), agreement)
     answers = Answers(**parts, replies=replies)
     if read.some_left_out:
@@ -200,10 +200,9 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
             sheet.note(problem)
     if answers.propensities is None and named.text is not None and inputs.is_floating_point() and not asked.all():
         both = inputs if priced is None else torch.cat([inputs, priced])
-        kinds = clustered(both[:, len(read.seen.columns) :], int(asked.sum(dim=0).min()))
-        deciders = torch.cat([deciders, kinds], dim=1) if len(deciders) else kinds
-    confounders = deciders.split([len(sheet), len(deciders) - len(sheet)]) if len(deciders) else (None, None)
-    answers = replace(answers, confounders=confounders[0])
+        deciders.append(clustered(both[:, len(read.seen.columns) :], int(asked.sum(dim=0).min())))
+    graded, ungraded = torch.cat(deciders, dim=1).tensor_split([len(sheet)]) if deciders else (None, None)
+    answers = replace(answers, confounders=graded)
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     names, told = tuple(expert.name for expert in experts), bool(named.confounders)
     whole = Panel(names, answers, answers[:0], unit=unit, rows_per_day=read.rows_per_day, confounded=told)
@@ -211,7 +210,7 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
         return whole
     more: Any = {key: torch.from_numpy(values) for key, values in read.priced[1].items() if key != "propensities"}
     unknown = torch.full_like(more["prices"], torch.nan)
-    return replace(whole, ungraded=(priced, Answers(unknown, **more, confounders=confounders[1])))
+    return replace(whole, ungraded=(priced, Answers(unknown, **more, confounders=ungraded)))
 
 
 def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
