@@ -53,9 +53,10 @@ def test_shares_are_rounded_down_and_others_have_no_limit() -> None:
     "given", [{"d": 4}, {"a": "101%"}, {"a": -1}, {"a": 1.5}, {"a": "many"}, {"a": 3, "b": 3, "c": 3}, {"a": "nan"}]
 )
 def test_what_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match=r"^capacity=") as caught:
+    with pytest.raises(ParameterError, match=r"^capacity\b") as caught:
         capacities(given, ("a", "b", "c"), 10)
     assert "\n" not in str(caught.value)
+    assert all(name in str(caught.value) and str(limit) in str(caught.value) for name, limit in given.items())
     with pytest.raises(L2DError, match=r"^--capacity=alice"):
         read_capacity("alice")
     router = l2d.fit(X, errors=ERRORS, method="mild", options={"progress": False, "recipe.epochs": 1})

@@ -10,13 +10,14 @@ import torch
 
 import l2d
 from l2d.analysis.log_value import log_value
-from l2d.config import check, compose, to_plain
+from l2d.config import Experiment, check, compose, to_plain
 from l2d.core.results import read_metrics
 from l2d.router.plan_curve import plan_curve_figure, plan_curve_text, plan_points
 from l2d.router.plan_tree import paths_of, tree_lines
 from l2d.router.trained import plan_of
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import result_table
+from l2d.training import cross_validation
 from l2d.training.cross_validation import train_and_judge
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -98,6 +99,9 @@ def test_steps_ask_the_third_only_if_two_disagree(router: l2d.Router) -> None:
     assert last.asked == (step.ask, second.ask, "large")
     with pytest.raises(ParameterError):
         last.answered("again")
+    shown = repr(differ)
+    assert all(word in shown for word in (*step.asked, "ask='large'", "spent=0.02"))
+    assert "tensor" not in shown
     assert second.asked == (step.ask,)  # a step never changes
 
 
@@ -194,7 +198,7 @@ def test_a_router_that_asks_one_expert_has_steps_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "word"), [({"answers": None}, "answer"), ({"p": 9}, "at most 8"), ({"asked": 20}, "50")]
+    ("change", "word"), [({"answers": None}, "answer"), ({"p": 9}, "at most 8"), ({"asked": 20}, "50.*20")]
 )
 def test_what_plans_need(change: dict[str, Any], word: str) -> None:
     X, errors, answers = world(120, 6)
@@ -208,16 +212,43 @@ def test_what_plans_need(change: dict[str, Any], word: str) -> None:
         l2d.fit(X, errors=errors, prices=prices, answers=given, method="plan", options=QUICK)
 
 
+def table_run(folder: Path, n: int, asked: int, kinds: tuple[str, ...] = ("correct", "answer", "price")) -> Experiment:
+    """asked: the rows on which all experts were asked, the first ones."""
+    X, errors, answers = world(n, 7)
+    cells = {"correct": (1 - errors).astype(int).astype(object).tolist()}
+    cells["correct"][asked:] = [[*row[:2], ""] for row in cells["correct"][asked:]]
+    cells |= {"answer": answers, "price": [PRICES] * n}
+    columns = ["x", "y", *(f"{kind}_{name}" for kind in kinds for name in NAMES)]
+    rows = zip(X.tolist(), *(cells[kind] for kind in kinds), strict=True)
+    lines = [",".join(str(cell) for part in row for cell in part) for row in rows]
+    (folder / "log.csv").write_text("\n".join([",".join(columns), *lines]))
+    given = ["dataset=table", f"dataset.path={folder / 'log.csv'}", f"runs_dir={folder / 'runs'}"]
+    given += [
+        "method=plan",
+        "method.seconds=0.1",
+        "cost=columns" if "price" in kinds else "cost=error",
+        "progress=false",
+    ]
+    return check(to_plain(compose(given)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "kinds", "word"), [(60, ("correct", "answer"), r"\b60\b"), (90, ("correct",), "answer_NAME")]
+)
+def test_a_table_that_teaches_no_plan_is_refused_before_the_first_fold(
+    asked: int, kinds: tuple[str, ...], word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty rows are enough, but not for each of five folds. The user knows the rows of the table, not those of a fold."""
+    begun = list[Any]()
+    monkeypatch.setattr(cross_validation, "train", lambda *given: begun.append(given))
+    with pytest.raises(ParameterError, match=rf"^method=plan: .*{word}"):
+        train_and_judge(table_run(tmp_path, 90, asked, kinds))
+    assert not begun
+
+
 @pytest.mark.slow
 def test_a_run_is_judged_beside_simple_plans(tmp_path: Path) -> None:
-    X, errors, answers = world(400, 7)
-    columns = ["x", "y", *(f"{kind}_{name}" for kind in ("correct", "answer", "price") for name in NAMES)]
-    rows = zip(X.tolist(), (1 - errors).astype(int).tolist(), answers, strict=True)
-    lines = [",".join(map(str, [*x, *right, *said, *PRICES])) for x, right, said in rows]
-    (tmp_path / "log.csv").write_text("\n".join([",".join(columns), *lines]))
-    given = ["dataset=table", f"dataset.path={tmp_path / 'log.csv'}", f"runs_dir={tmp_path / 'runs'}"]
-    given += ["method=plan", "method.seconds=0.1", "cost=columns", "progress=false"]
-    experiment = check(to_plain(compose(given)))
+    experiment = table_run(tmp_path, 400, 400)
     metrics = train_and_judge(experiment)
     run = RunFolder.of(experiment.plain)
     assert metrics is not None

@@ -17,7 +17,7 @@ from l2d.core.off_policy import doubly_robust
 from l2d.core.results import ExtremeShares
 from l2d.core.rewards import largest_known
 from l2d.costs.cost import Cost
-from l2d.data.arrays import Answers, Panel, Seen, fingerprint_of
+from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
 from l2d.data.split import Split
 from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
@@ -65,12 +65,11 @@ def assemble(
     *,
     everything: bool = False,
 ) -> Splits:
-    """Divide the rows, ask the experts, price their answers, complete a log, sample. Validation rows are drawn from the
-    training rows, by the experts' own seed or, if they have none, by the run's. Only the training split gets noise and, last,
-    resampling: experts learn from the original rows, methods from the resampled ones. everything: the router learns from its
+    """Divide the rows, ask the experts, price their answers, complete a log, sample. Only the training split gets noise and,
+    last, resampling: experts learn from the original rows, methods from the resampled ones. everything: the router learns from its
     validation rows too; they only show how training went."""
-    arrays, seed = request.arrays, settings.seed if experts.seed is None else experts.seed
-    train, validation = split(arrays, settings.validation_fraction, derive_seed(seed, "validation"), settings.fold)
+    arrays, seed = request.arrays, seed_of(experts, settings)
+    train, validation = divide(arrays, settings, experts)
     if everything:
         train = torch.arange(len(arrays.train_labels))
     shares = None if request.coverage is None else [float(share) for share in request.coverage]
@@ -92,6 +91,16 @@ def assemble(
         largest_cost=largest_known(known.train.costs),
         evidence=evidence,
     )
+
+
+def seed_of(experts: Experts, settings: Settings) -> int:
+    return settings.seed if experts.seed is None else experts.seed
+
+
+def divide(arrays: Arrays, settings: Settings, experts: Experts) -> tuple[Tensor, Tensor]:
+    """Training and validation rows, by the experts' own seed or, if they have none, by the run's."""
+    seed = derive_seed(seed_of(experts, settings), "validation")
+    return split(arrays, settings.validation_fraction, seed, settings.fold)
 
 
 def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:

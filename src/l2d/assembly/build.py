@@ -125,6 +125,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     if isinstance(method, SimpleRouter):
         assert isinstance(network, EstimatorNetwork)
         with blaming(experiment.method), one_thread_if_small(train.source.numel()):
+            method.check_answers([train.answers], splits.panel.train.followed_by(splits.panel.test))
             network.fit(method.fit_rows(train.inputs, train.costs, train.labels, train.prices, train.answers.replies))
     if method.takes_prices_later and train.prices.ndim == 2:
         assert isinstance(network, Network)

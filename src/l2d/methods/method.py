@@ -1,5 +1,6 @@
 """The base class of methods: a loss per example, a decision and, for some, a posterior over experts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from l2d.core.costs import check_costs
 from l2d.core.decisions import argmax_last
+from l2d.data.arrays import Answers
 from l2d.utils.errors import ParameterError
 
 
@@ -77,6 +79,11 @@ class Method(nn.Module):
         """The facts that a finished run records about its method, so that readers need not import the class."""
         names = ("takes_prices_later", "estimates_costs", "has_posterior", "needs_labels")
         return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def check_answers(cls, learned: Sequence[Answers], whole: Answers | None) -> None:
+        """Refuse what the experts did if the method cannot learn from it, before anything is trained. learned: on the training
+        rows of each router, such as those of folds; whole: on all rows of the data, None if it did not come with them."""
 
     def learn(self, evidence: Evidence) -> None:
         """Store in buffers what the training costs do not contain. Called once, before training."""

@@ -44,24 +44,26 @@ def moved(choice: Choice, expert: str) -> Choice:
 
 def capacities(given: Capacity, experts: Sequence[str], n: int) -> np.ndarray:
     """The most rows of each expert: a number, or a share such as 10%, rounded down; n for an expert that is not named."""
+    if not isinstance(given, Mapping):
+        raise ParameterError("capacity", 'must be limits by name, such as {"alice": 40, "large": "10%"}', given)
     limits = np.full(len(experts), n)
     for name, amount in given.items():
         if name not in experts:
-            raise ParameterError("capacity", unknown("expert", name, experts), name)
-        limits[experts.index(name)] = limit_of(str(amount), n)
+            raise ParameterError(f"capacity.{name}", unknown("expert", str(name), experts), amount)
+        limits[experts.index(name)] = limit_of(name, str(amount), n)
     if int(limits.sum()) < n:
-        raise ParameterError("capacity", f"{limits.sum():,} in all for {n:,} rows; raise one", dict(given))
+        told = ", ".join(f"{name} {limit:,}" for name, limit in zip(experts, limits.tolist(), strict=True))
+        raise ParameterError("capacity", f"{told} are {limits.sum():,} rows in all, and there are {n:,}; raise a limit")
     return limits
 
 
-def limit_of(text: str, n: int) -> int:
+def limit_of(name: str, text: str, n: int) -> int:
     share = text.strip().endswith("%")
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf") or (share and value > 100) or not (share or value.is_integer()):
-        raise ParameterError(
-            "capacity", "must be a whole number, or a share of the rows such as 10%, at most 100%", text
-        )
+        problem = "must be a whole number, or a share of the rows such as 10%, at most 100%"
+        raise ParameterError(f"capacity.{name}", problem, text)
     return min(n, int(n * value / 100 + 1e-9) if share else int(value))

@@ -58,6 +58,11 @@ class Step:
     said: tuple[Said, ...] = ()
     cap: float | None = None
 
+    def __repr__(self) -> str:
+        chance = None if self.chance is None else round(self.chance, 3)
+        now = f"ask={self.ask!r}, accept={self.accept!r}, chance={chance}"
+        return f"Step(asked={list(self.asked)}, {now}, spent={self.spent:.6g})"
+
     @property
     def ask(self) -> str | None:
         return None if self._move[0] < 0 else self.router.experts[self._move[0]]

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.assembly.assemble import Splits
+from l2d.assembly.assemble import Splits, divide
 from l2d.assembly.build import assemble_rows, expert_cache, load_rows, without_epochs
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
-from l2d.assembly.make import find, make_dataset
+from l2d.assembly.make import blaming, find, make, make_dataset
 from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core import metrics as metrics_
@@ -35,7 +35,6 @@ from l2d.utils.text import counted, say
 
 FOLDS = 5
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
-TOO_FEW = "method=plan: the log has too few second answers for a plan in every fold; use method=auto until it has more"
 LEAST = 30  # rows: fewer say nothing, however they are divided
 # A fold is no run of its own on W&B.
 CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
@@ -72,6 +71,7 @@ def train_and_judge(experiment: Experiment, run: RunFolder | None = None) -> Run
 
 def train_folds(experiment: Experiment, run: RunFolder) -> RunMetrics:
     rows = fold_rows(experiment)
+    rows.check()
     folds = [rows.fold(number, RunFolder(run.folds / str(number))) for number in range(1, FOLDS + 1)]
     metrics = train(experiment, run, rows.source(folds))
     if is_main_process():
@@ -118,9 +118,25 @@ class FoldedRows:
     whole: Arrays
     data: str
 
+    @property
+    def seed(self) -> int:
+        return derive_seed(self.experiment.settings.seed, "test folds")
+
+    def check(self) -> None:
+        """Refuse data that the method cannot learn from in every fold, before the first one is trained."""
+        experiment, experts = self.experiment, make(self.experiment.experts)
+        whole = None if self.whole.panel is None else self.whole.panel.train
+        learned = [] if whole is None else [whole]  # the router that is used in the end
+        for number in range(1, FOLDS + 1):
+            arrays, _ = with_test_fold(self.whole, f"{number}/{FOLDS}", self.seed)
+            train, _ = divide(arrays, experiment.settings, experts)
+            learned += [] if arrays.panel is None else [arrays.panel.train[train]]
+        with blaming(experiment.method):
+            find(experiment.method).check_answers(learned, whole)
+
     def fold(self, number: int, run: RunFolder) -> Fold:
         """Train a router without a fold's rows and judge it there, unless that is done already."""
-        seed = derive_seed(self.experiment.settings.seed, "test folds")
+        seed = self.seed
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
         arrays, rows = with_test_fold(self.whole, fold, seed)
         if not run.finished:
@@ -167,8 +183,6 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
     deployed is fitted to all rows; the guarded decisions on a fold's rows are those of a guard that did not see them."""
     rows, found = gathered(folds), [fold.metrics for fold in folds]
     method, splits, n = fitted.method, with_plan_names(fitted, fitted.splits), len(rows)
-    if rows.costs.shape[1] != len(splits.panel.names):
-        raise L2DError(TOO_FEW)
     splits = replace(splits, train_costs=rivals(fitted, rows.costs))
     best = metrics_.best_single(splits.train_costs)
     guard = guard_of(method, rows, best)
@@ -203,8 +217,6 @@ def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows,
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:
     order, parts = torch.cat([fold.rows for fold in folds]).argsort(), [fold.routed.arrays() for fold in folds]
-    if len({part["costs"].shape[1] for part in parts}) > 1:
-        raise L2DError(TOO_FEW)
     by_row = [name for name in parts[0] if name != "prices" or parts[0]["prices"].ndim == 2]  # else one list for all
     whole = {name: torch.cat([part[name] for part in parts])[order] for name in by_row}
     return RoutedRows(**{"prices": parts[0]["prices"], **whole})

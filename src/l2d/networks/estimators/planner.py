@@ -1,6 +1,6 @@
 """Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from l2d.core.plan import (
 from l2d.core.plan_learning import Rows, induct, learn_chances
 from l2d.core.plan_log import off_policy, reached, supported, turns_of
 from l2d.core.replies import Asks, Replies
+from l2d.data.arrays import Answers
 from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
 from l2d.networks.estimators.estimator import FitRows, squared
 from l2d.networks.estimators.mixture import Mixture, left_out_estimates
@@ -35,7 +36,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.files import CANDIDATES, write_text
 from l2d.utils.text import aligned
 
-LEAST = 50  # rows on which all experts were asked
+LEAST = 50  # rows on which all experts were asked; in a log, on which several were
 CERTAIN = 1e-3  # chances are clamped this far from 0 and 1 before a logit
 ONCE, LEARNED = "one choice", "plan"
 # Of the training rows. logits: of estimates that did not see the row. paid: in units of `right`. costs: of each expert and plan.
@@ -75,26 +76,13 @@ class Planner(Best):
         self.followings: dict[tuple[str, tuple[int, ...], float], Followed] = {}
 
     def fit(self, rows: FitRows) -> None:
-        if rows.replies is None:
-            raise ParameterError("", "needs what the experts answered: columns answer_NAME, or answers= of l2d.fit")
-        if (p := rows.right.shape[1]) > MOST:
-            raise ParameterError(
-                "", f"plans for at most {MOST} experts, and there are {p}; choose some, dataset.experts"
-            )
-        asks = rows.replies.asks
-        if asks is None:
-            whole = (~rows.right.isnan().any(dim=1)).nonzero().flatten()
-        else:
-            whole = (asks.turn >= 0).any(dim=1).nonzero().flatten()
-        several = (rows.replies.kinds >= 0).sum(dim=1) > 1 if asks is None else (asks.turn >= 0).sum(dim=1) > 1
-        once = int(several.sum()) < LEAST if asks is not None else not several.any()
-        if len(whole) < LEAST and not once:
-            problem = f"needs {LEAST} rows on which all experts were asked, and there are {len(whole)}; use method=auto"
-            raise ParameterError("", problem)
+        """`check_answers` has let the rows pass."""
         super().fit(rows)
-        if once:  # there is nothing to learn a plan from
+        assert rows.replies is not None
+        if not teaches_plans(rows.replies):
             return
         assert rows.paid is not None
+        whole = usable(rows.right, rows.replies).nonzero().flatten()
         rows = replace(rows, paid=rows.paid.expand_as(rows.right)).take(whole)
         assert rows.replies is not None
         assert rows.paid is not None
@@ -225,6 +213,35 @@ class Planner(Best):
             rows.append([name, ", ".join(asked), f"{cost:.4f}", f"{spent:.4f}", f"{calls:.2f}"])
         table = aligned(["plan", "experts, from 1", "cost", "of which price", "calls"], rows)
         write_text(file, f"{file.read_text(encoding='utf-8')}\n{table}\n")
+
+
+def teaches_plans(replies: Replies) -> bool:
+    """False if too few rows have several answers to learn a plan from: the router then makes one choice."""
+    if replies.asks is None:
+        return bool(((replies.kinds >= 0).sum(dim=1) > 1).any())
+    return int(((replies.asks.turn >= 0).sum(dim=1) > 1).sum()) >= LEAST
+
+
+def usable(right: Tensor, replies: Replies) -> Tensor:
+    """The rows that a plan can learn from, bool [n]: all experts were asked or, in a log, any."""
+    return ~right.isnan().any(dim=1) if replies.asks is None else (replies.asks.turn >= 0).any(dim=1)
+
+
+def check_answers(learned: Sequence[Answers], whole: Answers | None) -> None:
+    """Refuse data that teach no plan. learned: the rows that each router is to learn from; whole: all rows of the data."""
+    if whole is None or whole.replies is None:
+        raise ParameterError("", "needs what the experts answered: columns answer_NAME, or answers= of l2d.fit")
+    if (p := whole.errors.shape[1]) > MOST:
+        raise ParameterError("", f"plans for at most {MOST} experts, and there are {p}; choose some, dataset.experts")
+    plans = {teaches_plans(one.replies) for one in learned if one.replies is not None}
+    if len(plans) > 1:
+        problem = "the log has too few second answers for a plan in every fold; use method=auto until it has more"
+        raise ParameterError("", problem)
+    counts = [int(usable(one.errors, one.replies).sum()) for one in (whole, *learned) if one.replies is not None]
+    if plans == {True} and min(counts) < LEAST:
+        problem = f"needs {LEAST} rows to learn from on which all experts were asked"
+        left = f"the data have {counts[0]}, of which {min(counts)} are left for training"
+        raise ParameterError("", f"{problem}; {left}; use method=auto")
 
 
 def in_vain(prices: Tensor) -> tuple[Tensor, Tensor]:
