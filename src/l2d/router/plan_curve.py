@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from l2d.networks.estimators.planner import plan_names, planner_of
-from l2d.router.plans import FACTORS, candidates, unit_of
+from l2d.router.replanned import FACTORS, candidates, unit_of
 from l2d.router.trained import TrainedRouter
 from l2d.utils.text import aligned
 

@@ -1,34 +1,21 @@
-"""A router that may ask again after it has seen an answer: its steps, its prices and its score."""
+"""A router that may ask again after it has seen an answer: its steps and its score."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.core.budget import OperatingPoint
-from l2d.core.guard import Guard, paired
 from l2d.core.plan import chances_of
-from l2d.core.prices import PriceList
 from l2d.core.replies import Replies
 from l2d.data.agreement import Agreement
 from l2d.data.given import read_said
-from l2d.lightning.threads import one_thread_if_small
-from l2d.methods.priced import CostRegression
-from l2d.networks.estimators.planner import Planner, plan_names, planner_of
 from l2d.router.score import RouterScore, around, score_decisions, shares_of
 from l2d.router.trained import TrainedRouter, decide_outputs, plan_of
 from l2d.utils.errors import ParameterError
-from l2d.utils.text import Z
-
-R = TypeVar("R", bound=TrainedRouter)
-FACTORS = tuple(2 ** (step / 2) for step in range(13))  # on prices, to plan with within a budget
-HALVINGS = 5  # of the step between two of them
 
 
 @dataclass(frozen=True)
@@ -165,110 +152,6 @@ def expected_prices(router: TrainedRouter, outputs: Tensor) -> list[float]:
     found = router.method.expected_prices(outputs) if listed is None else torch.tensor([listed])
     prices = [0.0] * len(router.experts) if found is None else found[0].tolist()
     return [router.prices.amount(price) for price in prices]
-
-
-def unit_of(router: TrainedRouter) -> float:
-    """One unit of the planner, whose errors are from 0 to 1, in units of one error."""
-    assert isinstance(router.method, CostRegression)
-    return float(router.method.most - router.method.least)
-
-
-def repriced_plan(router: R, given: PriceList | None, budget: float | None, confidence: float | None) -> R:
-    """See Router.at. Plans are made anew at these prices, and the one of least cost on the training rows is followed, judged by
-    estimates that did not see the row; within a budget, of those at multiples of the prices whose mean spend is within it."""
-    network, experts = copy.deepcopy(router.network), router.experts
-    planner = planner_of(network)
-    assert planner is not None
-    unit, listed = unit_of(router), router.prices.listed
-    paid = planner.paid
-    if given is not None:
-        listed = tuple(router.prices.listed_from(given, experts))
-        paid = (torch.tensor(listed) / unit).expand_as(planner.right).contiguous()
-    level = None if budget is None else router.prices.in_errors(budget) / unit
-    with one_thread_if_small(paid.numel()):
-        tried = candidates(planner, paid, 1.0)
-        if level is not None and tried[-1].most(confidence) > level:
-            tried += made_cheaper(planner, paid, level, confidence)
-        within = [one for one in tried if level is None or one.most(confidence) <= level]
-        if not within:
-            cheapest = router.prices.short(float(router.prices.amount(paid.mean(dim=0).min() * unit)))
-            raise ParameterError("budget", f"nobody is asked for less than {cheapest}", budget)
-        chosen = min(within, key=lambda one: one.cost)
-        planner.plan_at(paid, chosen.factor)
-    singles, best = planner.right.shape[1], min(range(len(experts)), key=lambda k: tried[k].cost)
-    gain, error = paired((tried[best].costs - chosen.costs).double())
-    single = chosen.place < singles
-    guard = Guard(None, chosen.place if single else None, best, gain, error)
-    name = None if single else plan_names(singles)[chosen.place - singles]
-    point = None if budget is None else point_of(router, chosen, budget, confidence, guard)
-    method = copy.deepcopy(router.method)
-    if given is not None and listed is not None:
-        method.reprice(torch.tensor(listed))
-    described = replace(router.description, prices=listed, guard=guard, plan=name)
-    parts: dict[str, Any] = {"network": network, "method": method, "description": described}
-    return replace(router, **parts, validation=None, operating_point=point)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An expert or a plan, judged on the training rows by estimates that did not see the row."""
-
-    place: int  # among the experts, then the plans
-    factor: float  # on the prices, to make the plan
-    costs: Tensor  # [n], at the prices themselves, in the planner's unit
-    spent: Tensor
-
-    @property
-    def cost(self) -> float:
-        return float(self.costs.mean())
-
-    def most(self, confidence: float | None) -> float:
-        mean, error = paired(self.spent.double())
-        return mean + (0.0 if confidence is None else NormalDist().inv_cdf(confidence) * (error or 0.0))
-
-
-def made_cheaper(planner: Planner, paid: Tensor, level: float, confidence: float | None) -> list[Candidate]:
-    """Plans made at larger multiples of the prices, and between the last one that spends more than the level and the next."""
-    found, dearer, cheaper = list[Candidate](), 1.0, 1.0
-    for factor in FACTORS[1:]:
-        found += candidates(planner, paid, factor)
-        if found[-1].most(confidence) <= level:
-            cheaper = factor
-            break
-        dearer = factor
-    for _ in range(HALVINGS if cheaper > 1 else 0):
-        middle = (dearer * cheaper) ** 0.5
-        found += candidates(planner, paid, middle)
-        dearer, cheaper = (dearer, middle) if found[-1].most(confidence) <= level else (middle, cheaper)
-    return found
-
-
-def candidates(planner: Planner, paid: Tensor, factor: float) -> list[Candidate]:
-    """The experts first, then the plans made at these prices times the factor."""
-    planner.plan_at(paid, factor)
-    costs, spent = planner.alone(paid)
-    found = list(zip(costs.T, spent.T, strict=True))
-    found += [planner.judged(plan, paid) for plan in planner.plans.values()]
-    return [Candidate(place, factor, *one) for place, one in enumerate(found)]
-
-
-def point_of(
-    router: TrainedRouter, chosen: Candidate, budget: float, confidence: float | None, guard: Guard
-) -> OperatingPoint:
-    unit = unit_of(router)
-    pairs = (paired(part.double() * unit) for part in (chosen.costs - chosen.spent, chosen.spent))
-    (wrong, wrong_se), (spend, spread) = pairs
-    mean, low, high = (float(router.prices.amount(spend + side * Z * (spread or 0.0))) for side in (0, -1, 1))
-    beyond = float(router.prices.amount(spread or 0.0)) or 1e-12
-    return OperatingPoint(
-        *(budget, chosen.factor, mean, (low, high), 1 - NormalDist().cdf((budget - mean) / beyond)),
-        *(wrong, wrong_se or 0.0, guard),
-        rows=len(chosen.costs),
-        crossed=True,
-        allowed=tuple(range(len(router.experts))),
-        confidence=confidence,
-        unit=router.prices,
-    )
 
 
 def score_plan(

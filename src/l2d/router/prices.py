@@ -15,8 +15,7 @@ from l2d.core.risk import keep_error
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
 from l2d.networks.estimators.planner import planner_of
-from l2d.router.plan_promise import promised_plan
-from l2d.router.plans import repriced_plan
+from l2d.router.replanned import promised_plan, repriced_plan
 from l2d.router.trained import NEEDS_GUARD, TrainedRouter, has_budget, knows_prices
 from l2d.utils.errors import ParameterError
 
@@ -27,31 +26,39 @@ def repriced(
     router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None = None
 ) -> R:
     """See Router.at."""
+    sure = 0.95 if confidence is None else confidence  # of a promise
     if max_error is not None:
-        return promised(router, given, max_error, confidence, budget)
-    if budget is None and has_budget(router) and (given is not None or confidence is not None):
-        budget, confidence = own_budget(router, given, confidence)
-    if budget is None and confidence is not None:
-        raise ParameterError("confidence", "needs a budget", confidence)
-    if given is None and budget is None:
-        raise ParameterError("prices", "missing; give prices, a budget, or both")
-    if budget is not None and router.raw:
-        raise ParameterError("budget", NEEDS_GUARD, budget)
-    if planner_of(router.network) is not None:
-        return repriced_plan(router, given, budget, confidence)
-    asked = "budget" if given is None else "prices"
+        if budget is not None or router.raw:
+            raise ParameterError("max_error", "cannot be combined with a budget or raw", max_error)
+        if planner_of(router.network) is not None:
+            return promised_plan(router, given, max_error, sure)
+    else:
+        if budget is None and has_budget(router) and (given is not None or confidence is not None):
+            budget, confidence = own_budget(router, given, confidence)
+        if budget is None and confidence is not None:
+            raise ParameterError("confidence", "needs a budget", confidence)
+        if given is None and budget is None:
+            raise ParameterError("prices", "missing; give prices, a budget, or both")
+        if budget is not None and router.raw:
+            raise ParameterError("budget", NEEDS_GUARD, budget)
+        if planner_of(router.network) is not None:
+            return repriced_plan(router, given, budget, confidence)
+    asked = "max_error" if max_error is not None else "budget" if given is None else "prices"
     known = None if router.prices.listed is None else in_float32(router.prices.listed)
     listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))
     method = method_at(router.method, listed, 1.0, asked)
     held_out = rows_of(router, asked)
-    if given is None and not router.prices.counted:
+    if budget is not None and given is None and not router.prices.counted:
         raise ParameterError("budget", "this router counts no prices; give prices too", budget)
+    prices = router.prices if listed is None else router.prices.with_list(listed)
     guard, factor, point = router.description.guard, 1.0, None
-    if listed is not None and (listed != known or router.prices.factor != 1):
-        guard = held_out.guard_at(torch.tensor(listed))
-    if budget is not None:
-        prices = router.prices if listed is None else router.prices.with_list(listed)
+    if max_error is not None:
+        point = keep_error(held_out, prices, max_error, sure)
+    elif budget is not None:
         point = keep_within(held_out, prices, budget, confidence)
+    elif listed is not None and (listed != known or router.prices.factor != 1):
+        guard = held_out.guard_at(torch.tensor(listed))
+    if point is not None:
         guard, factor = point.guard, point.factor
         method = method_at(method, listed, factor, asked)
     described = replace(router.description, prices=listed, guard=guard, factor=factor)
@@ -67,24 +74,6 @@ def rows_of(router: TrainedRouter, asked: str) -> HeldOut:
     if not knows_prices(router):
         raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
     return router.held_out
-
-
-def promised(router: R, given: PriceList | None, max_error: float, confidence: float | None, budget: float | None) -> R:
-    """The cheapest router whose error is at most max_error."""
-    if budget is not None or router.raw:
-        raise ParameterError("max_error", "cannot be combined with a budget or raw", max_error)
-    confidence = 0.95 if confidence is None else confidence
-    if planner_of(router.network) is not None:
-        return promised_plan(router, given, max_error, confidence)
-    listed = router.prices.listed if given is None else tuple(router.prices.listed_from(given, router.experts))
-    listed = None if listed is None else in_float32(listed)
-    method_at(router.method, listed, 1.0, "max_error")
-    held_out = rows_of(router, "max_error")
-    prices = router.prices if listed is None else router.prices.with_list(listed)
-    point = keep_error(held_out, prices, max_error, confidence)
-    method = method_at(router.method, listed, point.factor, "max_error")
-    described = replace(router.description, prices=listed, guard=point.guard, factor=point.factor)
-    return replace(router, method=method, description=described, validation=None, operating_point=point)
 
 
 def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float | None) -> tuple[float, float | None]:
