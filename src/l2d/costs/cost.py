@@ -8,7 +8,7 @@ from l2d.core.results import ExtremeShares
 from l2d.core.rewards import largest_known
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import NoiseKind, NonNegative
+from l2d.utils.parameters import NoiseKind, NonNegative, Positive
 
 
 class Cost:
@@ -16,19 +16,38 @@ class Cost:
     each row has its own prices. from_rows: the prices follow from the training rows. scale: what prices are multiplied by."""
 
     by_row: ClassVar[bool] = False
-    error_price: float | None = None
-    scale: float | None = None
     from_rows: ClassVar[bool] = False
 
     def __init__(self, *, noise: NonNegative, noise_kind: NoiseKind) -> None:
         self.noise, self.noise_kind = noise, noise_kind
 
-    def check_scale(self, scale: float, error_price: float | None) -> None:
-        """error_price: what a wrong answer costs, which sets the scale if it is given."""
+    def check_panel(self, panel: Panel) -> None:
+        """Refuse what the experts did if it cannot be priced."""
+
+    def prices(self, panel: Panel, train: Tensor) -> Tensor:
+        """β [p], float64. panel: what the experts did; train: the training rows among panel.train."""
+        raise NotImplementedError
+
+    def row_prices(self, answers: Answers) -> Tensor:
+        """β [n, p] of these rows, if `by_row`."""
+        raise NotImplementedError
+
+    def facts(self, panel: Panel, train: Tensor) -> ExtremeShares | None:  # noqa: ARG002 (for costs that have some)
+        """Facts about the prices for metrics.json."""
+        return None
+
+
+class ScaledCost(Cost):
+    """Prices in a unit of the user's. error_price: what a wrong answer costs in it, which sets the scale if it is given."""
+
+    def __init__(
+        self, *, scale: NonNegative, error_price: Positive | None, noise: NonNegative, noise_kind: NoiseKind
+    ) -> None:
+        super().__init__(noise=noise, noise_kind=noise_kind)
         if error_price is not None and abs(scale * error_price - 1) > 1e-9:
             problem = f"prices are divided by it, which cost.scale={scale:g} contradicts; give one of them"
             raise ParameterError("error_price", problem, error_price)
-        self.error_price = error_price
+        self.scale, self.error_price = scale, error_price
 
     def check_panel(self, panel: Panel) -> None:
         """Refuse losses that are no share of an error's price, and prices of a log in another unit."""
@@ -46,15 +65,3 @@ class Cost:
         if self.error_price is None and self.scale == 1 and in_dollars:
             said = "the data call their prices usd; say what a wrong answer costs, such as cost.error_price=1 for $1"
             raise ParameterError("error_price", f"missing; {said}")
-
-    def prices(self, panel: Panel, train: Tensor) -> Tensor:
-        """β [p], float64. panel: what the experts did; train: the training rows among panel.train."""
-        raise NotImplementedError
-
-    def row_prices(self, answers: Answers) -> Tensor:
-        """β [n, p] of these rows, if `by_row`."""
-        raise NotImplementedError
-
-    def facts(self, panel: Panel, train: Tensor) -> ExtremeShares | None:  # noqa: ARG002 (for costs that have some)
-        """Facts about the prices for metrics.json."""
-        return None

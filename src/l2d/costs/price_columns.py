@@ -3,17 +3,16 @@
 import torch
 from torch import Tensor
 
-from l2d.costs.cost import Cost
+from l2d.costs.cost import ScaledCost
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NoiseKind, NonNegative, Positive
 
 
-class PriceColumns(Cost):
+class PriceColumns(ScaledCost):
     """c_k = 1[g_k(x) ≠ y] + scale·(β_k(x) + latency_price·t_k(x)), from the row's columns price_NAME and latency_NAME."""
 
     by_row = True
-    scale: float
 
     def __init__(
         self,
@@ -24,9 +23,8 @@ class PriceColumns(Cost):
         noise: NonNegative,
         noise_kind: NoiseKind,
     ) -> None:
-        super().__init__(noise=noise, noise_kind=noise_kind)
-        self.check_scale(scale, error_price)
-        self.scale, self.latency_price = scale, latency_price
+        super().__init__(scale=scale, error_price=error_price, noise=noise, noise_kind=noise_kind)
+        self.latency_price = latency_price
 
     def check_panel(self, panel: Panel) -> None:
         super().check_panel(panel)

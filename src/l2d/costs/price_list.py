@@ -6,16 +6,14 @@ import torch
 from torch import Tensor
 
 from l2d.core.prices import prices_in_order
-from l2d.costs.cost import Cost
+from l2d.costs.cost import ScaledCost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NoiseKind, NonNegative, Positive, PriceNames
 
 
-class PriceList(Cost):
+class PriceList(ScaledCost):
     """c_k = 1[g_k(x) ≠ y] + scale·β_k. prices: a list, by name, `coverage`, or `logged`: what each cost in a log, on average."""
-
-    scale: float
 
     def __init__(
         self,
@@ -26,9 +24,8 @@ class PriceList(Cost):
         noise: NonNegative,
         noise_kind: NoiseKind,
     ) -> None:
-        super().__init__(noise=noise, noise_kind=noise_kind)
-        self.check_scale(scale, error_price)
-        self.listed, self.scale = prices, scale
+        super().__init__(scale=scale, error_price=error_price, noise=noise, noise_kind=noise_kind)
+        self.listed = prices
 
     def check_panel(self, panel: Panel) -> None:
         super().check_panel(panel)

@@ -6,14 +6,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
-from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -66,13 +65,6 @@ class Learner(pl.LightningModule):
     def averaged(self) -> nn.Module | None:
         return None if self.average is None else self.average.module
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Lightning notes the current hook here, forty times a step. Torch would look each time whether that is a parameter."""
-        if name == "_current_fx_name":
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
-
     def forward(self, inputs: Tensor) -> Tensor:
         """With the averaged weights, if there are any. The step itself uses `network`."""
         return self.network(inputs) if self.averaged is None else self.averaged(inputs)
@@ -81,12 +73,6 @@ class Learner(pl.LightningModule):
         super().optimizer_step(*given, **named)
         if self.average is not None:
             self.average.update(self.network, step=self.trainer.global_step + 1)  # Lightning counts this step later
-
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:  # noqa: ARG002
-        """Does the same as torch's own, without its two detours through the compiler."""
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
@@ -195,15 +181,6 @@ def search_convolutions(on: bool) -> None:
     torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()
 
 
-class NoProfiler(PassThroughProfiler):
-    """Lightning enters a profile thirty times a step; its own pass-through makes a new generator each time."""
-
-    nothing: ClassVar[AbstractContextManager[None]] = nullcontext()
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
-        return self.nothing
-
-
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -214,7 +191,7 @@ def make_trainer(**options: Any) -> pl.Trainer:
     plugins = LightningEnvironment() if options.get("devices") == 1 else None
     off: dict[str, Any] = {"use_distributed_sampler": False, "enable_model_summary": False}
     try:
-        return pl.Trainer(plugins=plugins, profiler=NoProfiler(), **off, **options)
+        return pl.Trainer(plugins=plugins, **off, **options)
     except (MisconfigurationException, ValueError) as error:
         told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
         raise ParameterError("trainer", str(error).splitlines()[0], told) from error

@@ -24,7 +24,7 @@ class RouterProgram(nn.Module):
         super().__init__()
         self.network, self.method = copy.deepcopy(router.network).cpu(), copy.deepcopy(router.method).cpu()
         if isinstance(best := getattr(self.network, "estimator", None), Best):  # which one is no question for a program
-            self.network.estimator = best.members[int(best.chosen)]
+            self.network.estimator = best.member
         self.guard = active_guard(router)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -33,15 +32,6 @@ MIXED = {"mix": ("linear", "knn"), "mix by label": ("linear", "linear_plugin", "
 NETWORK = "network"
 
 
-@dataclass(frozen=True)
-class Tried:
-    name: str
-    loss: float | None  # the mean on rows that it did not see; None if it was not tried
-    more: float | None = None  # than the least
-    error: float | None = None  # the standard error of the difference
-    why: str = ""  # it was not tried
-
-
 class Best(Estimator):
     """The simplest candidate whose loss is within one standard error of the least: what the decisions cost at the listed prices or,
     if some experts were not asked, the squared error of the estimates. Candidates that begin after `seconds`/FITS are left out."""
@@ -50,7 +40,7 @@ class Best(Estimator):
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self.seconds, self.tried, self.by_cost = seconds, list[Tried](), True
+        self.seconds, self.comparison = seconds, ""
         mixed = {name: Mixture([SINGLE[one] for one in parts]) for name, parts in MIXED.items()}
         self.names = [*SINGLE, *MIXED, NETWORK]
         self.members = nn.ModuleList([*(kind() for kind in SINGLE.values()), *mixed.values(), Perceptron()])
@@ -66,17 +56,22 @@ class Best(Estimator):
                 together = torch.stack([estimates[part] for part in parts])
                 weights[name] = relative_weights(together, some.right)
                 estimates[name] = torch.einsum("m,mnp->np", weights[name], together)
-        self.by_cost = not bool(some.right.isnan().any())
         losses = {name: losses_of(estimates[name], some) for name in self.names if name in estimates}
         best = self.best_of(losses, estimates, some)
-        self.tried = tried(losses, why)
+        self.comparison = comparison(losses, best, "squared error" if some.right.isnan().any() else "cost")
+        self.comparison += "".join(f"not tried: {name}, {problem}\n" for name, problem in why.items())
         self.chosen = torch.tensor(self.names.index(best))
-        member = self.members[int(self.chosen)]
-        if isinstance(member, Mixture):
-            member.fit_members(rows, weights[best])
+        if isinstance(self.member, Mixture):
+            self.member.fit_members(rows, weights[best])
         else:
-            assert isinstance(member, Estimator)
-            member.fit(rows)
+            self.member.fit(rows)
+
+    @property
+    def member(self) -> Estimator:
+        """The chosen one."""
+        found = self.members[int(self.chosen)]
+        assert isinstance(found, Estimator)
+        return found
 
     def best_of(self, losses: Mapping[str, Tensor], estimates: Mapping[str, Tensor], rows: FitRows) -> str:  # noqa: ARG002
         return simplest(losses)
@@ -95,24 +90,13 @@ class Best(Estimator):
         return found, why
 
     def keep(self, folder: Path) -> None:
-        best, rows, others = self.names[int(self.chosen)], [], []
-        for one in self.tried:
-            if one.loss is None:
-                others.append(f"not tried: {one.name}, {one.why}\n")
-            else:
-                difference = f"{one.more:+.4f} ± {one.error:.4f}"
-                rows.append([one.name, f"{one.loss:.4f}", difference, "chosen" if one.name == best else ""])
-        head = ["candidate", "cost" if self.by_cost else "squared error", "more than the least", ""]
-        lines = [f"{line.rstrip()}\n" for line in aligned(head, rows).splitlines()]
-        write_text(folder / CANDIDATES, "".join(lines + others))
+        write_text(folder / CANDIDATES, self.comparison)
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        member = self.members[int(self.chosen)]
-        assert isinstance(member, Estimator)
-        member.add_expert(inputs, right)
+        self.member.add_expert(inputs, right)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found: Tensor = self.members[int(self.chosen)](inputs)
+        found: Tensor = self.member(inputs)
         return found
 
 
@@ -126,12 +110,13 @@ def losses_of(estimates: Tensor, rows: FitRows) -> Tensor:
     return costs.gather(1, expected.argmin(dim=1, keepdim=True))[:, 0]
 
 
-def tried(losses: Mapping[str, Tensor], why: Mapping[str, str]) -> list[Tried]:
-    least = min(losses.values(), key=lambda one: float(one.mean()))
-    found = []
-    for name, one in losses.items():
+def comparison(losses: Mapping[str, Tensor], best: str, what: str) -> str:
+    """A line per candidate, the least loss first. what: the losses are."""
+    least, rows = min(losses.values(), key=lambda one: float(one.mean())), []
+    for name, one in sorted(losses.items(), key=lambda pair: float(pair[1].mean())):
         more = one - least
         error = float(more.std()) / len(more) ** 0.5 if len(more) > 1 else 0.0
-        found.append(Tried(name, float(one.mean()), float(more.mean()), error))
-    found.sort(key=lambda one: one.loss or 0.0)
-    return found + [Tried(name, None, why=text) for name, text in why.items()]
+        difference = f"{float(more.mean()):+.4f} ± {error:.4f}"
+        rows.append([name, f"{float(one.mean()):.4f}", difference, "chosen" if name == best else ""])
+    lines = aligned(["candidate", what, "more than the least", ""], rows).splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -17,7 +17,8 @@ class Mixture(Estimator):
 
     def __init__(self, kinds: Sequence[type[Estimator]]) -> None:
         super().__init__()
-        self.kinds, self.members = kinds, nn.ModuleList([kind() for kind in kinds])
+        self.kinds, self.fitted = kinds, [kind() for kind in kinds]
+        self.members = nn.ModuleList(self.fitted)
         self.register_buffer("weights", torch.zeros(len(kinds)))
 
     def fit(self, rows: FitRows) -> None:
@@ -25,13 +26,11 @@ class Mixture(Estimator):
 
     def fit_members(self, rows: FitRows, weights: Tensor) -> None:
         self.weights = weights
-        for member in self.members:
-            assert isinstance(member, Estimator)
+        for member in self.fitted:
             member.fit(rows)
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        for member in self.members:
-            assert isinstance(member, Estimator)
+        for member in self.fitted:
             member.add_expert(inputs, right)
 
     def forward(self, inputs: Tensor) -> Tensor:

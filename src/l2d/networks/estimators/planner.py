@@ -1,7 +1,6 @@
 """Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -78,25 +77,22 @@ class Planner(Best):
     def fit(self, rows: FitRows) -> None:
         """`check_answers` has let the rows pass."""
         super().fit(rows)
-        assert rows.replies is not None
-        if not teaches_plans(rows.replies):
+        replies, paid = rows.replies, rows.paid
+        if replies is None or paid is None or not teaches_plans(replies):
             return
-        assert rows.paid is not None
-        whole = usable(rows.right, rows.replies).nonzero().flatten()
-        rows = replace(rows, paid=rows.paid.expand_as(rows.right)).take(whole)
-        assert rows.replies is not None
-        assert rows.paid is not None
-        seen = rows.replies.signals
+        whole = usable(rows.right, replies).nonzero().flatten()
+        rows, replies, paid = rows.take(whole), replies[whole], paid.expand_as(rows.right)[whole]
+        seen = replies.signals
         self.mean = seen.nanmean(dim=0).nan_to_num()
         spread = (seen - self.mean).square().nanmean(dim=0).sqrt()
         self.std = torch.where(spread > CERTAIN, spread, torch.inf)  # what never varied says nothing later
         self.logits = torch.logit(self.left_out_by_the_best(rows).clamp(CERTAIN, 1 - CERTAIN)).float()
-        self.kinds, self.signals, self.right = rows.replies.kinds, seen, rows.right.float()
-        if (asks := rows.replies.asks) is not None:
+        self.kinds, self.signals, self.right = replies.kinds, seen, rows.right.float()
+        if (asks := replies.asks) is not None:
             self.right, self.turn, self.propensity = asks.right.float(), asks.turn, asks.propensity
-        view = self.view(self.logits, rows.replies)
+        view = self.view(self.logits, replies)
         self.chances, self.known, self.followings = learn_chances(view, self.right, self.seen), None, {}
-        self.plan_at(rows.paid.float().contiguous())
+        self.plan_at(paid.float().contiguous())
 
     @property
     def asks(self) -> Asks | None:
@@ -113,7 +109,7 @@ class Planner(Best):
 
     def left_out_by_the_best(self, rows: FitRows) -> Tensor:
         """The estimates of the chosen candidate for rows that it was not fitted to, [n, p]."""
-        name, member = self.names[int(self.chosen)], self.members[int(self.chosen)]
+        name, member = self.names[int(self.chosen)], self.member
         kinds = [Perceptron if part == NETWORK else SINGLE[part] for part in MIXED.get(name, (name,))]
         weights = member.weights if isinstance(member, Mixture) else torch.ones(1)
         return torch.einsum("m,mnp->np", weights, left_out_estimates(kinds, rows))
