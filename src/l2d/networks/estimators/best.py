@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from l2d.core.guard import paired
 from l2d.networks.estimators.clusters import Clusters
 from l2d.networks.estimators.estimator import Estimator, FitRows, shuffled, simplest, squared
 from l2d.networks.estimators.linear import LabelClassifier, Ridge
@@ -114,9 +115,8 @@ def comparison(losses: Mapping[str, Tensor], best: str, what: str) -> str:
     """A line per candidate, the least loss first. what: the losses are."""
     least, rows = min(losses.values(), key=lambda one: float(one.mean())), []
     for name, one in sorted(losses.items(), key=lambda pair: float(pair[1].mean())):
-        more = one - least
-        error = float(more.std()) / len(more) ** 0.5 if len(more) > 1 else 0.0
-        difference = f"{float(more.mean()):+.4f} ± {error:.4f}"
+        more, error = paired(one - least)
+        difference = f"{more:+.4f} ± {error or 0.0:.4f}"
         rows.append([name, f"{float(one.mean()):.4f}", difference, "chosen" if name == best else ""])
     lines = aligned(["candidate", what, "more than the least", ""], rows).splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
