@@ -156,6 +156,7 @@ def test_a_second_head_is_learned_beside_and_left_behind(
 ) -> None:
     data, router = build(tiny(f"aux={kind}", "aux_weight=0.5", f"method={method}", f"recipe.ema={ema}"))
     _, plain = build(tiny(f"method={method}"))
+    _, doubled = build(tiny(f"aux={kind}", "aux_weight=1.0", f"method={method}"))
     names = [*plain.state_dict()]
     assert {*router.weights()} == {*names}
     for name, value in router.weights().items():
@@ -164,9 +165,10 @@ def test_a_second_head_is_learned_beside_and_left_behind(
     outputs = router.network(batch[0])
     assert outputs.shape[1] == 5 + (10 if kind == "label" else 5)
     assert router.aux is not None
-    assert router.aux.weight == 0.5
+    assert doubled.aux is not None
     one, two = router.method.loss(outputs[:, :5], *batch[1:]), router.aux.loss(outputs[:, 5:], *batch[1:])
     torch.testing.assert_close(router.losses(outputs, *batch[1:]), one + two)
+    torch.testing.assert_close(doubled.aux.loss(outputs[:, 5:], *batch[1:]), 2 * two)
     assert float(two.detach().mean()) > 0.1
     with torch.no_grad():
         for weight in router.parameters():

@@ -18,6 +18,7 @@ from l2d.data.sets.digits import Digits
 from l2d.experts import classifier
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ComputeOptions
+from l2d.lightning import learner
 from l2d.lightning.learner import tried
 from l2d.utils.errors import ParameterError
 
@@ -77,7 +78,8 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     assert not batches.inputs.resident
     first = found["network"]
     fast = {"precision": "bf16-mixed", "channels_last": True, "compile": "Default"}
-    monkeypatch.setattr(classifier, "speed", lambda *_: fast)
+    for module in (classifier, learner):
+        monkeypatch.setattr(module, "speed", lambda *_: fast)
     risen = replace(made.recipe, schedule="one_cycle")
     told, _ = Classifiers(arrays, made.network, risen, machine)._fit(rows, 6, "expert", parts=2)
     assert (found["schedule"], found["channels_last"], found["compile_mode"]) == ("one_cycle", True, "default")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from l2d.assembly.assemble import Splits, assemble
 from l2d.assembly.datamodule import DeferralData
@@ -15,9 +15,10 @@ from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import expert_identity
 from l2d.data.arrays import Arrays, channel_statistics, fingerprint_of
+from l2d.data.split import Split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
-from l2d.lightning.learner import speed, tried
+from l2d.lightning.learner import learning, speed
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
@@ -111,57 +112,53 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
     train = splits.train
     means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
-    of_rows: dict[str, Any] = {
-        "costs": train.costs,
-        "num_classes": splits.num_classes,
-        "largest_cost": splits.largest_cost,
-    }
-    method = make_method(experiment, **of_rows, mean_costs=means)
+    method = make_method(
+        experiment, train.costs, splits.num_classes, largest_cost=splits.largest_cost, mean_costs=means
+    )
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
-    aux = make_aux(settings.aux, settings.aux_weight, labels=train.labels, **of_rows)
+    aux = make_aux(
+        settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes, splits.largest_cost
+    )
     network = make_network(experiment, splits, method)
-    if isinstance(method, SimpleRouter):
-        assert isinstance(network, EstimatorNetwork)
-        with blaming(experiment.method), one_thread_if_small(train.source.numel()):
-            method.check_answers([train.answers], splits.panel.train.followed_by(splits.panel.test))
-            network.fit(method.fit_rows(train.inputs, train.costs, train.labels, train.prices, train.answers.replies))
-    if method.takes_prices_later and train.prices.ndim == 2:
-        assert isinstance(network, Network)
-        statistics = channel_statistics(train.source, train.rows)
-        with one_thread_if_small(train.source.numel()):
-            weight = splits.price_weights
-            network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics, weight=weight)
+    with blaming(experiment.method):
+        method.check_answers([train.answers], splits.panel.train.followed_by(splits.panel.test))
+        fit_at_once(method, network, train, splits.price_weights)
     if aux is not None:
         attach_aux(network, aux.num_outputs)
     with torch.no_grad(), blaming(experiment.router):  # a router for other inputs fails here, before the folder is made
         network.eval()(train.source[train.rows[:1]])
     network.train()
-    fast = speed(recipe, experiment.trainer.accelerator)
     return RouterModule(
         network=network,
         method=method,
         aux=aux,
-        optimizer=tried(make_factory(recipe.optimizer), recipe.fused, network.parameters()),
-        schedule=recipe.schedule,
-        channels_last=fast["channels_last"],
-        compile_mode=fast["compile"],
-        ema=recipe.ema,
         parts=parts,
         blaming=partial(blaming, experiment.method),
         has_oracle=splits.propensities is None,
+        **learning(recipe, make_factory(recipe.optimizer), experiment.trainer.accelerator, network.parameters()),
     )
 
 
-def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.Module:
+def fit_at_once(method: Method, network: Network, train: Split, price_weights: Tensor | None) -> None:
+    """Fit what has no epochs: the estimates of a simple router, and prices that differ between rows."""
+    with torch.no_grad(), one_thread_if_small(train.source.numel()):
+        if isinstance(method, SimpleRouter) and isinstance(network, EstimatorNetwork):
+            network.fit(method.fit_rows(train.inputs, train.costs, train.labels, train.prices, train.answers.replies))
+        if method.takes_prices_later and train.prices.ndim == 2:
+            statistics = channel_statistics(train.source, train.rows)
+            network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics, weight=price_weights)
+
+
+def make_network(experiment: Experiment, splits: Splits, method: Method) -> Network:
     """With mean and std of the training inputs, if it takes them. Some methods have a network of their own."""
     if isinstance(method, SimpleRouter):
         return method.own_network()
     offered: dict[str, Any] = {"num_outputs": method.num_outputs, "head": method.head}
     if {"mean", "std"} & parameters_of(experiment.router, ("mean", "std")):
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
-    network: nn.Module = make(experiment.router, **offered)
+    network: Network = make(experiment.router, **offered)
     return network
 
 

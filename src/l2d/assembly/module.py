@@ -9,17 +9,18 @@ from torch import Tensor
 from l2d.core.costs import cheapest, paid
 from l2d.data.batches import Batch
 from l2d.lightning.learner import Learner
-from l2d.methods.auxiliary import ExpertsAux, LabelAux
+from l2d.methods.auxiliary import Aux
 from l2d.methods.method import Method
 from l2d.networks.heads import without_aux
+from l2d.networks.network import Network
 from l2d.utils.errors import L2DError
-
-Aux = LabelAux | ExpertsAux
 
 
 class RouterModule(Learner):
     """blaming: attributes errors of the method to its key. has_oracle: whether it is known which expert is the cheapest on a
     validation row. learner: arguments of Learner; the network's outputs are [B, method.num_outputs]."""
+
+    network: Network
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from l2d.core.out_of_memory import free_memory, more_parts
 from l2d.data.arrays import Arrays, channel_statistics
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
 from l2d.experts.request import ComputeOptions, ExpertRequest
-from l2d.lightning.learner import Learner, make_trainer, speed, tried
+from l2d.lightning.learner import Learner, learning, make_trainer, speed
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed, stream
@@ -90,13 +90,10 @@ class Classifiers:
             free_memory()  # outside the handler: the error references the tensors that used up the memory
 
     def _fit(self, rows: Tensor, seed: int, title: str, parts: int) -> tuple[pl.Trainer, Classifier]:
-        recipe, fast = self.recipe, speed(self.recipe, self.compute.accelerator)
+        recipe = self.recipe
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
-        how: Any = {"optimizer": tried(recipe.optimizer, recipe.fused, [nn.Parameter(torch.zeros(1))])}
-        how |= {"channels_last": fast["channels_last"], "compile_mode": str(fast["compile"]).lower()}
-        classifier = Classifier(
-            network=self._network(rows), schedule=recipe.schedule, ema=recipe.ema, parts=parts, **how
-        )
+        how = learning(recipe, recipe.optimizer, self.compute.accelerator, [nn.Parameter(torch.zeros(1))])
+        classifier = Classifier(network=self._network(rows), parts=parts, **how)
         # disable=None: a bar only on a terminal
         bar = tqdm(desc=title, total=recipe.epochs, unit="epoch", disable=None if self.compute.progress else True)
 
@@ -105,7 +102,7 @@ class Classifiers:
                 bar.set_postfix(loss=f"{float(learner.loss_sum) / learner.rows_seen:.4f}", refresh=False)
             bar.update()
 
-        trainer = self._trainer(fast["precision"], parts, LambdaCallback(on_train_epoch_end=advance))
+        trainer = self._trainer(parts, LambdaCallback(on_train_epoch_end=advance))
         labels, unused = self.arrays.train_labels[rows], torch.zeros(len(rows), 0)
         drawn: Any = {"seed": seed, "augment": recipe.augment, "pad": self.arrays.train_inputs.shape[1] // 8}
         inputs = self._placed("train", trainer)
@@ -117,12 +114,13 @@ class Classifiers:
             trainer.fit(classifier, train_dataloaders=batches)
         return trainer, classifier
 
-    def _trainer(self, precision: str, parts: int, bar: pl.Callback) -> pl.Trainer:
-        options: Any = {"accelerator": self.compute.accelerator, "deterministic": self.compute.deterministic}
-        options |= {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "callbacks": [bar]}
-        options |= {"max_epochs": self.recipe.epochs, "accumulate_grad_batches": parts, "precision": precision}
+    def _trainer(self, parts: int, bar: pl.Callback) -> pl.Trainer:
+        accelerator = self.compute.accelerator
+        options: Any = {"accelerator": accelerator, "deterministic": self.compute.deterministic, "callbacks": [bar]}
+        options |= dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False)
+        options |= {"max_epochs": self.recipe.epochs, "accumulate_grad_batches": parts}
         try:
-            return make_trainer(devices=1, **options)
+            return make_trainer(devices=1, precision=speed(self.recipe, accelerator)["precision"], **options)
         except ParameterError as error:  # it names a key of conf/trainer: no "experts." before it
             raise L2DError(str(error)) from error
 

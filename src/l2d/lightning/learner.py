@@ -149,6 +149,20 @@ def make_average(network: nn.Module, decay: float) -> "WarmAverage":
     return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
 
 
+def learning(
+    recipe: Recipe, optimizer: "partial[Optimizer]", accelerator: str, parameters: Iterable[nn.Parameter]
+) -> dict[str, Any]:
+    """The arguments of a Learner that follow from a recipe. parameters: to try the optimizer on."""
+    used = speed(recipe, accelerator)
+    return {
+        "optimizer": tried(optimizer, recipe.fused, parameters),
+        "schedule": recipe.schedule,
+        "channels_last": used["channels_last"],
+        "compile_mode": str(used["compile"]).lower(),
+        "ema": recipe.ema,
+    }
+
+
 def tried(factory: "partial[Optimizer]", fused: bool, parameters: Iterable[nn.Parameter]) -> MakeOptimizer:
     """Makes an optimizer, with the fused kernel if it has one. Tried on these parameters: torch checks arguments only then."""
     kernel = {"fused": True} if fused and "fused" in inspect.signature(factory).parameters else {}

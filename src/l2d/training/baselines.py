@@ -1,6 +1,7 @@
 """Baselines that a learned router on rows of numbers has to beat: its nearest neighbours and, with categories, a table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,17 +9,17 @@ import torch
 from torch import Tensor
 
 from l2d.assembly.assemble import Splits
+from l2d.assembly.build import fit_at_once
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
 from l2d.core.groups import group_sums
 from l2d.core.results import Score
-from l2d.data.arrays import channel_statistics, fingerprint_of
+from l2d.data.arrays import fingerprint_of
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.method import Evidence
 from l2d.methods.simple import NearestNeighbours
 from l2d.networks.estimators.estimator import shuffled
 from l2d.networks.estimators.neighbours import AT_ONCE
-from l2d.networks.prices import PriceModel
 
 SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
@@ -53,13 +54,9 @@ def best_of_neighbours(splits: Splits) -> Tensor:
         costs = errors if prices.ndim == 2 else errors + prices
     method = NearestNeighbours(costs=costs, num_classes=splits.num_classes, decision="argmax", k=None)
     method.learn(Evidence(costs if prices.ndim == 2 else costs - prices, prices, train.labels))
-    network, inputs = method.own_network(), train.inputs
-    with torch.no_grad(), one_thread_if_small(inputs.numel()):
-        network.fit(method.fit_rows(inputs, costs, train.labels, prices))
-        if prices.ndim == 2:
-            statistics = channel_statistics(train.source, train.rows)
-            network.price_model = PriceModel.fitted(inputs, prices, *statistics, weight=splits.price_weights)
-        network.eval()
+    network = method.own_network().eval()
+    with torch.no_grad(), one_thread_if_small(train.inputs.numel()):
+        fit_at_once(method, network, replace(train, costs=costs), splits.price_weights)
         parts = test.rows.split(AT_ONCE)  # all of them, copied, would be a peak of memory
         return method.decide(torch.cat([network(test.source[part]) for part in parts]))
 

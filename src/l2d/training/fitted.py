@@ -31,9 +31,7 @@ class Fitted:
 
     @property
     def network(self) -> Network:
-        found = self.router.network
-        assert isinstance(found, Network)
-        return found
+        return self.router.network
 
     @property
     def splits(self) -> Splits:

@@ -30,7 +30,6 @@ from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.lightning.learner import make_trainer, speed
 from l2d.lightning.timing import Timer
 from l2d.networks.estimators.planner import planner_of, unplanned
-from l2d.networks.network import Network
 from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
 from l2d.runs.folder import RunFolder
@@ -152,7 +151,6 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
         run.clear()
     run.check_data(data_fingerprint(experiment))
     run.write_config(experiment.plain)
-    assert isinstance(router.network, Network)
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
     if off := switched_off(experiment):
         tell(run, f"no GPU here: running with {off}")
@@ -252,7 +250,6 @@ def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str
 
 def describe(experiment: Experiment, splits: Splits, router: RouterModule, guard: Guard) -> RouterDescription:
     """The facts that `l2d route` needs beside the weights and the config, since it has no data."""
-    assert isinstance(router.network, Network)
     guard, plan = deployed(router.network, splits, guard)
     reads = experiment.plain["dataset"].get("encoder")
     return RouterDescription(
