@@ -1,5 +1,6 @@
-"""The paper's losses as plain functions, for training loops of one's own. Most take scores [B, p] and costs [B, p] of p experts;
-`ldam_loss` takes cosines, the cheapest expert of each row, and margins (`ldam_margins`).
+"""The paper's losses as plain functions, for training loops of one's own. Each returns the loss of each row [B]. Most take scores
+f [B, p], higher means better, and costs c [B, p], 0 or more, of p experts; `ldam_loss` takes cosines, the cheapest expert of each
+row, and margins (`ldam_margins`).
 
 They are the functions that the methods of `l2d train` use; a method adds what it counts on the training split, such as ρ.
 """
@@ -21,13 +22,8 @@ def mild_loss(scores: Tensor, costs: Tensor, rho: Tensor | float, tau: float = 1
     """MILD: Σ_k c̄_k Φ^τ(Σ_{k'≠k} e^{(f_k' − f_k)/ρ_k}) with rewards c̄_k = Σ_{k'≠k} c_k'.
 
     Args:
-        scores: f [B, p], higher means better.
-        costs: c [B, p], 0 or more.
         rho: The margins ρ, one number or one per expert [p], positive.
         tau: Of Φ^τ; 1 is logistic, as in the paper's experiments.
-
-    Returns:
-        The loss of each row [B].
 
     Example:
         >>> import torch, l2d
@@ -42,14 +38,9 @@ def tdef_loss(scores: Tensor, costs: Tensor, rho: Tensor | float = 1.0, tau: flo
     """TDEF (Mao et al. 2023): as `mild_loss`, with rewards c̄_k = 1 − c_k/scale, at least 0.
 
     Args:
-        scores: f [B, p].
-        costs: c [B, p].
         rho: One temperature, or one per expert [p].
         tau: Of Φ^τ.
         scale: The largest cost of the training rows, so that c/scale is at most 1.
-
-    Returns:
-        The loss of each row [B].
 
     Example:
         >>> import torch, l2d
@@ -61,13 +52,6 @@ def tdef_loss(scores: Tensor, costs: Tensor, rho: Tensor | float = 1.0, tau: flo
 
 def ce_loss(scores: Tensor, costs: Tensor) -> Tensor:
     """Cross-entropy on the cheapest expert of each row, ties to the first.
-
-    Args:
-        scores: f [B, p].
-        costs: c [B, p].
-
-    Returns:
-        The loss of each row [B].
 
     Example:
         >>> import torch, l2d
@@ -81,12 +65,7 @@ def cwce_loss(scores: Tensor, costs: Tensor, weights: Tensor) -> Tensor:
     """Cross-entropy on the cheapest expert of each row, times the weight of that expert.
 
     Args:
-        scores: f [B, p].
-        costs: c [B, p].
         weights: [p]; CWCE takes the inverse of how often each expert is the cheapest, with mean 1.
-
-    Returns:
-        The loss of each row [B].
 
     Example:
         >>> import torch, l2d

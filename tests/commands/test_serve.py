@@ -51,7 +51,6 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pyte
         ([run.path, "--shadow", "a", "--explore", 0.1], "--explore=0.1"),
         ([run.path, "--drift-limit", 0.5], "--drift-limit=0.5"),
         ([run.path, "--prices", "0.1"], "--prices"),
-        ([run.path, "--batch", 0], "--batch"),
         ([run.path, "--max-error", 2], "--max-error=2"),
         ([run.path, "--capacity", "{z: 1/hour}"], "--capacity=z"),
         ([run.path, "--capacity", "{a: 0/hour}"], "--capacity.a=0/hour"),
@@ -128,13 +127,13 @@ def test_options_reach_the_service(run: Untrained, tmp_path: Path, monkeypatch: 
     upstreams = {name: {"base_url": "http://x", "model": name} for name in "abc"}
     (tmp_path / "up.yaml").write_text(json.dumps(upstreams))
     files = [f"--log={tmp_path / 'log.sqlite'}", f"--upstreams={tmp_path / 'up.yaml'}"]
-    numbers = ["--explore=0.2", "--prices=0,1,1", "--body-limit=2", "--batch=3", "--capacity={a: 40/hour}"]
+    numbers = ["--explore=0.2", "--prices=0,1,1", "--body-limit=2", "--capacity={a: 40/hour}"]
     options = make_serve_parser().parse_args([str(run.path), *files, *numbers, "--keep=text"])
     service = make_service(options)
     service.log.close()
     settings = service.settings
     assert (settings.explore, settings.keep, settings.api_token, settings.admin_token) == (0.2, "text", "api", None)
-    assert (settings.largest_body, service.batcher.most, list(settings.upstreams)) == (2_000_000, 3, ["a", "b", "c"])
+    assert (settings.largest_body, list(settings.upstreams)) == (2_000_000, ["a", "b", "c"])
     assert settings.capacity == {"a": Limit(40, "hour")}
     assert service.runs.current.router.description.prices == (0.0, 1.0, 1.0)
     assert service.runs.load(run.path).router.description.prices == (0.0, 1.0, 1.0)  # also after a reload

@@ -30,9 +30,7 @@ class PolicyValue:
     name: str
     doubly_robust: Estimate
     snips: Estimate | None  # None for the policy that ran, whose costs are known
-    gain: (
-        Estimate | None
-    )  # how much less the router costs, by paired doubly robust estimates; None for the router itself
+    gain: Estimate | None  # how much less the router costs, paired and doubly robust; None for the router itself
     asked: int  # the rows on which the log knows what the policy costs
 
 

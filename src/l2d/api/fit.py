@@ -151,7 +151,6 @@ def refuse_settings_of_runs(experiment: Experiment) -> None:
 
 
 def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:
-    """Print a line if prices hardly count beside errors."""
     if outcomes.prices is None:
         return
     p = len(outcomes.names)

@@ -11,7 +11,7 @@ from l2d.commands.route import user_path
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.own_modules import look_in
-from l2d.utils.user_errors import OneLineParser, answering
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
     from l2d.data.sheet import Sheet
@@ -24,8 +24,6 @@ expert; with those columns of all known experts too, fewer rows say as much. Row
 
 example:
   l2d add RUN --expert mini --like small --price 0.0004 --out routers/mini"""
-
-FLAGS = {"name": "--expert", "errors": "--file", "others": "--file", "queries": "--file"}
 
 
 def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
@@ -81,11 +79,8 @@ def main(arguments: list[str]) -> None:
             found = dict(read_outcomes(options.file, options.expert, router.experts, columns))
             if router.description.kind == "text":
                 found["queries"] = [row[seen.text] for row in found["queries"]]
-        try:
+        with given_as_flags(name="expert", errors="file", others="file", queries="file"):
             more = router.with_expert(options.expert, price=options.price, like=options.like, **found)
-        except ParameterError as error:
-            flag = FLAGS.get(error.parameter, f"--{error.parameter}")
-            raise ParameterError(flag, error.problem, error.value) from error.__cause__
         more.save(options.out)
         judged = more.guard_note or "judged by its own outcomes alone"
         print(f"{options.expert}: {len(found.get('queries', ())):,} outcomes; {judged}", file=sys.stderr)

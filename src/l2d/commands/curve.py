@@ -44,7 +44,6 @@ def wanted_groups(folder: Path, wanted: Mapping[str, str]) -> list[CurveGroup]:
 
 
 def draw_curves(words: Sequence[str]) -> str:
-    """Draw what can be drawn; return the figures and their files."""
     folder, others = folder_among(words)
     drawn = []
     for group in wanted_groups(folder, dict(word.split("=", 1) for word in others)):

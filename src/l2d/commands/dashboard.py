@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any
 
+from l2d.config.identity import NAMED
 from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.user_errors import OneLineParser, answering
 
@@ -11,8 +12,6 @@ SECTIONS = {
     "Validation": ["val/deferral_loss", "val/loss", "val/agrees_with_oracle"],
     "Training": ["train/loss", "lr"],
 }
-TABLE, PICTURE = "test/table", "test/deferral"
-CELL = ("dataset", "setup", "experts", "cost", "method")
 
 
 def build_workspace(entity: str, project: str) -> Any:
@@ -26,11 +25,11 @@ def build_workspace(entity: str, project: str) -> Any:
             return panels.BarPlot(title=metric, metrics=[panels.SummaryMetric(metric)])
         return panels.LinePlot(title=metric, x="epoch", y=[metric])
 
-    shown = [panels.WeavePanelSummaryTable(table_name=TABLE), panels.MediaBrowser(media_keys=[PICTURE])]
+    shown = [panels.WeavePanelSummaryTable(table_name="test/table"), panels.MediaBrowser(media_keys=["test/deferral"])]
     tables = spaces.Section(name="Results", panels=shown)
     drawn = {name: [plot(metric) for metric in metrics] for name, metrics in SECTIONS.items()}
     sections = [*(spaces.Section(name=name, panels=found, is_open=True) for name, found in drawn.items()), tables]
-    runs = spaces.RunsetSettings(groupby=[spaces.Config(f"{group}.name") for group in CELL])
+    runs = spaces.RunsetSettings(groupby=[spaces.Config(f"{group}.name") for group in NAMED])
     return spaces.Workspace(entity=entity, project=project, name="l2d", sections=sections, runset_settings=runs)
 
 

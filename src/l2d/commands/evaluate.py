@@ -87,7 +87,6 @@ def experts_had_limits(address: Path | str) -> bool:
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
-    """Those that are evidence. Says how many are not."""
     from l2d.analysis.log_value import fresh_rows, rows_with_prices
     from l2d.logs.rows import explored_rows, left_out_note
 
@@ -103,7 +102,6 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
 
 
 def row_of(one: "PolicyValue", prices: Prices) -> list[str]:
-    """Each value, and the ends of its interval."""
     cells = [one.name]
     for estimate, sign in ((one.doubly_robust, ""), (one.snips, ""), (one.gain, "+")):
         value, half = (None, None) if estimate is None else (estimate.value, estimate.standard_error)

@@ -23,13 +23,12 @@ FROM_OUTSIDE = (interrupts.TERMINATED, -1)
 
 @dataclass(frozen=True)
 class HydraCommand:
-    """name: `l2d NAME`, whose primary config is conf/CONFIG.yaml. resumes: what the same command does after an interruption."""
+    """name: `l2d NAME`, whose primary config is conf/CONFIG.yaml."""
 
     name: str
     config: str
     description: str
     examples: Sequence[str]
-    resumes: str = "begins again"
 
 
 def help_text(command: HydraCommand) -> str:
@@ -58,7 +57,6 @@ def help_text(command: HydraCommand) -> str:
 
 
 def key_lines(kind: type, defaults: Any, prefix: str = "") -> list[str]:
-    """key=default, and what it means."""
     keys = {field.name: f"{prefix}{field.name}={override_text(defaults[field.name])}" for field in fields(kind)}
     width = max(map(len, keys.values()))
     return [f"  {keys[field.name]:<{width}}  {field.metadata['help']}" for field in fields(kind)]
@@ -106,8 +104,7 @@ class HydraJob:
 def run_hydra_command(
     command: HydraCommand, job: Callable[[Any], Any], arguments: Sequence[str], *, multirun: bool = False
 ) -> None:
-    how = f"the same command {command.resumes}"
-    with answering(f"\ninterrupted; {how}"):
+    with answering("\ninterrupted; the same command goes on"):
         if {"-h", "--help"} & set(arguments):
             print(help_text(command))
             return
@@ -122,5 +119,5 @@ def run_hydra_command(
             run_job(HydraJob(job, full, own), str(CONF), command.config, arguments, multirun=multirun)
         except SystemExit as left:
             if left.code == interrupts.TERMINATED:
-                print(f"\nterminated; {how}", file=sys.stderr)
+                print("\nterminated; the same command goes on", file=sys.stderr)
             raise

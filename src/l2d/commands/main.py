@@ -38,7 +38,6 @@ commands:"""
 
 
 def console() -> None:
-    """The command line of a process."""
     done = False
 
     def leave() -> None:

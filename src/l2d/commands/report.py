@@ -73,7 +73,6 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
 
 
 def write_report(words: Sequence[str]) -> str:
-    """Write the report; return its findings and its files."""
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
     paper = own if (own := folder / PAPER.name).is_file() else PAPER

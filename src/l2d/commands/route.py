@@ -55,7 +55,7 @@ def make_route_parser() -> argparse.ArgumentParser:
     file = """a CSV, Parquet or JSONL file with a row per query and the columns that the router was trained on; it sees no
         others, but all come back in the CSV. A folder, a glob or a URL of Parquet or JSONL files is read in parts on Ray, and --out
         is then a new folder of Parquet files"""
-    queries.add_argument("--file", type=file_or_files, help=file)
+    queries.add_argument("--file", type=lambda text: text if is_large(text) else user_path(text), help=file)
     image = "images, for routers that see one; they are resized to the size that the router was trained on"
     queries.add_argument("--image", metavar="FILE", nargs="+", action="extend", help=image)
     add_decision_flags(parser)
@@ -115,11 +115,6 @@ def read_capacity(text: str) -> dict[str, str]:
 def user_path(text: str) -> Path:
     """The path of a flag: the shell expands no ~ behind an equals sign."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
-
-
-def file_or_files(text: str) -> Path | str:
-    """A path as text if it names several files, or files elsewhere."""
-    return text if is_large(text) else user_path(text)
 
 
 def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:
@@ -216,7 +211,6 @@ def chosen_prices(choices: "Sequence[Choice]") -> list[float | None]:
 
 
 def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
-    """The number of queries per expert and, if prices are known, their mean price."""
     counts = Counter(choice.expert for choice in choices)
     said = f"{len(choices):,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)
     paid = [price for price in chosen_prices(choices) if price is not None]
@@ -224,7 +218,6 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
 
 
 def route_files(options: argparse.Namespace) -> None:
-    """Route files that are read in parts."""
     if options.out is None or options.capacity is not None:
         raise ParameterError(
             "--file", "several files need --out, a new folder, and cannot have --capacity", options.file

@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # they import torch
 
 LIMITS = (
     *(("explore", 0, 1), ("explore_second", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("cap", 0, 1e9)),
-    *((name, 1, 1024) for name in ("threads", "workers", "most_calls")),
-    *(("batch", 1, 1e6), ("body_limit", 1e-6, 1e6)),
+    *(("threads", 1, 1024), ("workers", 1, 1024), ("most_calls", 1, 1024), ("body_limit", 1e-6, 1e6)),
 )
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
 UVICORN = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 30, "lifespan": "on"}
@@ -83,7 +82,6 @@ def make_serve_parser() -> argparse.ArgumentParser:
     limits.add_argument("--capacity", type=read_capacity, default={}, help=often)
     limits.add_argument("--workers", type=int, default=1, help="processes that share the port and the log (default: 1)")
     limits.add_argument("--threads", type=int, default=1, help="of torch, for a decision (default: 1)")
-    limits.add_argument("--batch", type=int, default=64, help="most queries in one forward pass (default: 64)")
     limits.add_argument("--body-limit", metavar="MB", type=float, default=8.0, help="largest body (default: 8 MB)")
     return parser
 
@@ -96,7 +94,6 @@ def check_numbers_given(options: argparse.Namespace) -> None:
 
 
 def read_token(variable: str) -> str | None:
-    """From the environment, or from the file that it names."""
     token, file = os.environ.get(variable), os.environ.get(f"{variable}_FILE")
     if token is None and file is not None:
         token = Path(file).read_text(encoding="utf-8").strip()
@@ -132,7 +129,7 @@ def make_service(
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
-    names = ("keep", "explore", "explore_second", "shadow", "drift_limit", "cap", "most_calls", "batch")
+    names = ("keep", "explore", "explore_second", "shadow", "drift_limit", "cap", "most_calls")
     chosen = {name: getattr(options, name) for name in names} | tokens
     chosen |= {"largest_body": int(options.body_limit * 1e6), "names": frozenset([options.host, *options.name])}
     with given_as_flags():
@@ -183,7 +180,6 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def make_app_of(options: argparse.Namespace, swaps: int | None = None, tokens: Tokens | None = None) -> Any:
-    """The app of one process."""
     import torch
 
     from l2d.server.app import make_app

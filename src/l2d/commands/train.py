@@ -28,19 +28,15 @@ COMMAND = HydraCommand(
     description="Train a router over fixed experts, score it on rows that it did not see, keep everything in runs/.",
     examples=[
         "l2d train setup=I method=tdef method.rho=5.2",
-        "l2d train experts=trained experts.cross_fit=5              experts that are trained first, if they are not there",
         "l2d train dataset=table dataset.path=my.csv                your own table: docs/your_table.md",
         "l2d train -m method=tdef,mild,ce,cwce,ldam seed=0,1        ten runs, one after the other",
         "l2d train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
-        "l2d report                                                 tables and plots of what is finished",
         "l2d train -m experiment=price_curve dataset=mmlu_sim       prices times 0 … 2; l2d curve draws it",
     ],
-    resumes="resumes after the last epoch that was saved, if any was",
 )
 
 
 def train_job(cfg: Any) -> None:
-    """Run one experiment, unless its folder is finished."""
     from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep
 
     experiment = with_listed_prices(check(cfg))
@@ -113,7 +109,6 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
 
 
 def what_next(experiment: Experiment, folder: str, metrics: RunMetrics) -> str:
-    """The most useful commands."""
     parts, reads = (experiment.method, experiment.router), experiment.plain["router"].get("reads")
     trust = "".join(f" --trust {part.own_module}" for part in parts if part.own_module is not None)
     images = reads is None and experiment.router.own_module is None and experiment.dataset.own_module is None

@@ -75,7 +75,6 @@ def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_values(kind: type[T], key: str, values: Any) -> T:
-    """A dataclass from the keys of one group."""
     hints = get_type_hints(kind, include_extras=True)
     with under(key):
         if not isinstance(values, Mapping):
@@ -153,10 +152,9 @@ def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
 
 def with_trusted_rule(dataset: Component, trust: Sequence[str] | None) -> Component:
     """A function of the user's own that says which answers agree counts as a class: it is imported only from a trusted module."""
-    rule = dataset.arguments.get("agree")
-    if trust is None or not isinstance(rule, str) or "." not in rule or ":" in rule:
-        return dataset
-    if any(rule.startswith(f"{module}.") for module in trust):
+    rule: Any = dataset.arguments.get("agree")
+    own = isinstance(rule, str) and "." in rule and ":" not in rule
+    if trust is None or not own or any(rule.startswith(f"{module}.") for module in trust):
         return dataset
     refused = Component("dataset.agree", "", rule, {}, trusted=False)
     return replace(dataset, arguments={**dataset.arguments, "agree": refused})

@@ -40,16 +40,8 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):
             kept[group] = {key: value for key, value in values.items() if key not in keys}
-    plain: dict[str, Any] = _placeless(without_class_paths(_without_metadata(kept)))
+    plain: dict[str, Any] = _placeless(without_class_paths(kept))
     return plain
-
-
-def _without_metadata(value: Any) -> Any:
-    """Without the key `about` of components. Elsewhere it stays: an expert may be called about."""
-    if isinstance(value, Mapping):
-        left_out = ("about",) if "_target_" in value else ()
-        return {key: _without_metadata(item) for key, item in value.items() if key not in left_out}
-    return value
 
 
 def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -135,6 +127,6 @@ def cell_path(config: Mapping[str, Any]) -> str:
 
 def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of the config that determines the experts' predictions."""
-    plain = without_class_paths(_without_metadata({group: config[group] for group in ("dataset", "experts")}))
+    plain = without_class_paths({group: config[group] for group in ("dataset", "experts")})
     options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name", "agree")}
     return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}

@@ -71,7 +71,6 @@ def _parameters(given: ast.arguments) -> dict[str, Parameter]:
 
 
 def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parameter]) -> None:
-    """Refuse unknown arguments, and values that their annotations do not allow."""
     for name, value in arguments.items():
         if name in signature:
             if signature[name].kind is not Recipe:  # a recipe's keys are checked one by one

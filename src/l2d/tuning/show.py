@@ -35,7 +35,6 @@ def ordered(trials: Sequence[Trial], last_wins: bool) -> list[Trial]:
 
 
 def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
-    """Header and a row per trial."""
     rows = [
         [trial.name, f"{trial.value:.4f}", " ".join(f"{one:.4g}" for one in trial.rho), str(trial.runs)]
         for trial in trials

@@ -83,16 +83,12 @@ class Study:
         return " ".join(choices(self.experiment.plain).values())
 
     @property
-    def kind(self) -> str:
-        """paper: a grid of ρ; values: a grid of the user's own values."""
-        return "paper" if self.options.values is None else "values"
-
-    @property
     def folder(self) -> Path:
         """The folder of the search's table and result. Other options are another search."""
         options = {**asdict(self.options), **FORMER}
         identity = json.dumps([variant(self.experiment.plain), options], sort_keys=True, default=list)
-        name = f"tune-{self.kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+        kind = "paper" if self.options.values is None else "values"
+        name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
         return RunFolder.of(self.experiment.plain).path.parent.parent / name
 
     @property
@@ -117,7 +113,7 @@ class Study:
         self.run_cells([cell for cells in cells_of for cell in cells], workers / "trials")
         found = [judged(settings, cells) for settings, cells in zip(self.trials, cells_of, strict=True)]
         # Ties in a grid of ρ go to the last trial, since larger ρ are safer.
-        best_first = ordered(found, last_wins=self.kind == "paper")
+        best_first = ordered(found, last_wins=self.options.values is None)
         header, rows = trial_rows(best_first)
         write_text(self.folder / "trials.csv", csv_text([header, *rows]))
         winner = best_first[0]
@@ -177,7 +173,6 @@ class Study:
 
 
 def judged(settings: Settings, cells: Sequence[Cell]) -> Trial:
-    """The trial of these runs: the mean of their validation losses."""
     found = [cell.run.metrics() for cell in cells]
     value = statistics.fmean(metrics.validation.deferral_loss for metrics in found)
     return Trial(settings, value, len(cells), found[0].rho)

@@ -9,10 +9,12 @@ DIRECTIVES = ("_target_", "_partial_", "_convert_", "_recursive_")
 
 
 def without_class_paths(config: Any, key: str = "") -> Any:
-    """The same without Hydra's directives, at every depth: a component is known by its name and parameters, so its class may move.
-    Without a name, or as an optimizer that is not l2d's (its name stays that of the recipe), by the last part of its class path."""
+    """The same without Hydra's directives and what a component says about itself, at every depth: it is known by its name and
+    parameters, so its class may move. Without a name, or as an optimizer that is not l2d's (its name stays that of the recipe), it
+    is known by the last part of its class path."""
     if isinstance(config, Mapping):
-        kept = {str(k): without_class_paths(value, str(k)) for k, value in config.items() if k not in DIRECTIVES}
+        left_out = (*DIRECTIVES, "about") if "_target_" in config else DIRECTIVES  # an expert may be called about
+        kept = {str(k): without_class_paths(value, str(k)) for k, value in config.items() if k not in left_out}
         target = str(config.get("_target_", ""))
         other = key == "optimizer" and not target.startswith("l2d.")
         by_class = {"_target_": target.rpartition(".")[2]} if target and ("name" not in config or other) else {}

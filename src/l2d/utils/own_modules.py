@@ -35,7 +35,6 @@ def defined_in_memory(target: str) -> bool:
 
 
 def changed_since(modules: set[str], moment: float) -> list[Path]:
-    """The files of these modules that were modified after a moment."""
     specs = map(spec_of, sorted(modules))
     files = [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
     return [file for file in files if file.exists() and file.stat().st_mtime > moment]

@@ -15,7 +15,6 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
 
 def stream(seed: int, *purpose: str | int) -> "np.random.Generator":
-    """A NumPy generator for one purpose."""
     import numpy as np  # not above: a finished run is shown without it
 
     return np.random.default_rng(derive_seed(seed, *purpose))

@@ -29,7 +29,6 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as Markdown."""
     head, *lines = [f"| {' | '.join(line)} |" for line in (header, *rows)]
     return "\n".join([head, "|---" * len(header) + "|", *lines])
 
@@ -46,7 +45,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
-    """The first few items, as text."""
     more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more
 

@@ -53,7 +53,6 @@ def is_unread() -> bool:
 
 
 def end_quietly() -> NoReturn:
-    """After a closed pipe: nobody reads what is printed."""
     # Python flushes stdout again at exit, and would complain.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
@@ -70,13 +69,13 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 @contextmanager
-def given_as_flags() -> Iterator[None]:
-    """In errors, name a parameter by the flag that the user gave: prices becomes --prices."""
+def given_as_flags(**flags: str) -> Iterator[None]:
+    """In errors, name a parameter by the flag that the user gave: prices becomes --prices. flags: with other names."""
     try:
         yield
     except ParameterError as error:
-        flag = f"--{error.parameter.replace('_', '-')}"
-        raise ParameterError(flag, error.problem, error.value) from error.__cause__
+        flag = flags.get(error.parameter, error.parameter).replace("_", "-")
+        raise ParameterError(f"--{flag}", error.problem, error.value) from error.__cause__
 
 
 def one_line(error: BaseException) -> str:

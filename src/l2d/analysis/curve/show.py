@@ -26,7 +26,6 @@ FIGURES = ("AUC", "AIQ", "gain at the budget", "of the oracle's gap", "price sav
 
 
 def curve_label(kind: str) -> str:
-    """The label of a kind of mark, or of a repriced method."""
     return LABELS.get(kind, f"{kind}, one run for all prices")
 
 
@@ -62,7 +61,6 @@ def _cells(mark: Mark, prices: Prices) -> list[str]:
 
 
 def figure_rows(found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """FIGURES of each curve, as text."""
     shown = {"auc": ".4f", "aiq": ".4f", "gain_at_budget": "+z.4f", "gap_closed": ".0%", "price_saved": ".0%"}
     return {
         kind: ["" if (x := found[name].get(kind)) is None else f"{x:{form}}" for name, form in shown.items()]

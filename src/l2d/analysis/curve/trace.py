@@ -74,7 +74,6 @@ def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point]) ->
 
 
 def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Mapping[int, Estimated]) -> list[Mark]:
-    """The mean point at each value of the grid."""
     values = grid.tolist() if known else []
     return [mean_mark(kind, name, at, [one.point(decide, at) for one in known.values()]) for at in values]
 

@@ -209,7 +209,6 @@ def is_below(ours: Losses, theirs: Losses) -> bool | None:
 
 
 def sentence(finding: Finding) -> str:
-    """One line for a terminal."""
     parts = [f"best {finding.best} {finding.mean:.4f}", f"best single expert {finding.single:.4f}"]
     parts += [f"{name.replace('_', ' ')} {text}" for name, text in finding.texts.items() if text]
     return f"{finding.dataset} {finding.setup} {finding.experts} {finding.cost}: {'; '.join(parts)}"

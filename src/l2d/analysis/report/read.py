@@ -28,8 +28,6 @@ LEVELS = ("dataset", "setup", "experts", "cost", "method", "variant")  # the fol
 
 @dataclass(frozen=True)
 class Tuned:
-    """A search with a result."""
-
     search: str  # its folder's name
     tried: int  # so many settings
     chosen: tuple[str, ...]  # key=value

@@ -31,7 +31,6 @@ TEX = str.maketrans(
 
 
 def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
-    """The summary, a row per block."""
     rows = []
     for one in findings:
         cells = {group: titled(titles, group, getattr(one, group)) for group in BLOCK}
@@ -102,7 +101,6 @@ def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
 
 
 def _latex(cell: str) -> str:
-    """A cell of Markdown."""
     return re.sub(r"\*\*(.+)\*\*", r"\\textbf{\1}", cell.translate(TEX))
 
 

@@ -61,7 +61,6 @@ def by_names(measured: Iterable[Measured]) -> Runs:
 
 
 def verdict(number: PaperNumber, runs: Runs) -> str:
-    """One of VERDICTS."""
     if ours := runs.get((number.names, "paper")):
         return "few seeds" if len(ours.losses) < FEW else judge(number, ours)
     if (number.names, "fast") in runs:
@@ -176,7 +175,6 @@ def verdicts_page(measured: Sequence[Measured], titles: Titles, file: Path = PAP
 
 
 def summary(measured: Sequence[Measured], cells: Sequence[CellVerdict], file: Path = PAPER) -> list[str]:
-    """The numbers, the orders, the shares: a paragraph each."""
     found, runs = paper_numbers(file), by_names(measured)
     words = Counter(verdict(number, runs) for number in found)
     judged = [f"{words[word]} {word}" for word in JUDGED if words[word] or word == "reproduced"]
@@ -212,7 +210,6 @@ def shares_summary(cells: Sequence[CellVerdict], recipe: str) -> str:
 
 
 def numbers_table(cells: Sequence[CellVerdict], titles: Titles) -> str:
-    """A line for each cell."""
     recipes = [recipe for recipe in RECIPES if any(known == recipe for cell in cells for _, known in cell.runs)]
     head = ["cell", "cost", "TDEF, paper", "MILD, paper", "MILD − TDEF, paper"]
     for recipe in recipes:
