@@ -30,7 +30,6 @@ from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
 from l2d.server.app import make_app
 from l2d.server.calls import Chat, ChatAnswer
-from l2d.server.deployments import Deployment
 from l2d.server.gateway import Exchange, Gateway
 from l2d.server.policy import Policy
 from l2d.server.protocol import LimitedProtocol
@@ -38,7 +37,7 @@ from l2d.server.served import ServedRun, ServeSettings
 from l2d.server.service import RouterService
 from l2d.server.succession import Succession
 from l2d.server.trial import Trial
-from l2d.server.upstreams import Upstream
+from l2d.server.upstreams import Deployment, Upstream
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
 EXPERTS = ("a", "b", "c")

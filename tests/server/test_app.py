@@ -19,7 +19,7 @@ from l2d.router.router import Router
 from l2d.server import boundary
 from l2d.server.app import decision_headers
 from l2d.server.bodies import OutcomeBody, ReloadBody, RouteBody
-from l2d.server.served import ServedRun, ServeSettings, check_settings, warmed_up
+from l2d.server.served import ServedRun, ServeSettings, check_settings, example_query
 from l2d.utils.errors import ParameterError
 
 ADMIN, URL = {"authorization": "Bearer admin"}, "/v1/chat/completions"
@@ -171,7 +171,7 @@ def test_settings_that_do_not_fit(run: Untrained, tmp_path: Path) -> None:
             check_settings(settings, asked)
     check_settings(ServeSettings(keep="text"), router)
     for one in (router, rows):
-        assert warmed_up(one) is one
+        assert one.route(example_query(one))[0].expert in EXPERTS
 
 
 def test_variants_are_kept_but_not_for_ever(run: Untrained) -> None:

@@ -15,9 +15,8 @@ from tests.router.finished import Untrained
 from tests.server.helpers import CHAT, PROMPTS, FakeUpstream, asking, listening, make_service, message_of, rows
 
 from l2d.logs.capacity import Limit
-from l2d.server import deployments
-from l2d.server.deployments import FAILURES, Deployment, UpstreamFailed
-from l2d.server.upstreams import Upstream
+from l2d.server import upstreams
+from l2d.server.upstreams import FAILURES, Deployment, Upstream, UpstreamFailed
 
 URL, RESPONSES = "/v1/chat/completions", "/v1/responses"
 NAMED = {**CHAT, "model": "a"}
@@ -67,7 +66,7 @@ def test_it_rests_after_failures_in_a_row(server: Deployment) -> None:
 @pytest.mark.parametrize(("failure", "after"), [(None, (0, 0)), (FAILED, (10, 1)), (asyncio.CancelledError(), (0, 0))])
 def test_after_a_rest_one_request_tries_it(server: Deployment, failure: Any, after: Any) -> None:
     """If its client leaves, another one may."""
-    assert call(server, BUSY) == (deployments.LONGEST_REST, 1)
+    assert call(server, BUSY) == (upstreams.LONGEST_REST, 1)
     server.until = 0.0
     with suppress(UpstreamFailed, asyncio.CancelledError), server.asked():
         assert call(server) == (1, 1)
@@ -100,7 +99,7 @@ def test_repeats_end_with_the_time_of_the_request(
     run: Untrained, log: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2 s: waits of 0.1 and 0.2 s fit; not six, of at least 0.05, 0.1, 0.2, 0.4, 0.8 and 1.6 s."""
-    monkeypatch.setattr(deployments, "FAILURES", 99)
+    monkeypatch.setattr(upstreams, "FAILURES", 99)
     servers["a"].behaviour = "500"
     with serving(run, log, servers, retries=10, timeout=2) as client:
         found = client.post(URL, json=NAMED)
@@ -158,7 +157,7 @@ def test_nobody_is_left(run: Untrained, log: Path, servers: Servers, behaviour: 
 def test_of_many_at_once_one_tries_a_rested_server(
     run: Untrained, log: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployments, "LONGEST_REST", 0.05)
+    monkeypatch.setattr(upstreams, "LONGEST_REST", 0.05)
     servers["a"].behaviour = "429,hang,answer"
 
     async def all_at_once(url: str) -> list[int]:

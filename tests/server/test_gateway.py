@@ -20,13 +20,13 @@ from tests.server.helpers import CHAT, EXPERTS, JSON, PROMPTS, FakeUpstream, ask
 from l2d.data.arrays import Seen
 from l2d.logs.operations import write_nothing
 from l2d.router.trained import inputs_of
-from l2d.server import deployments
+from l2d.server import upstreams
 from l2d.server.boundary import described
-from l2d.server.deployments import UpstreamFailed
 from l2d.server.gateway import AllFailed
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
 from l2d.server.streams import read_line
+from l2d.server.upstreams import UpstreamFailed
 
 NESTED = b'{"model": "l2d", "messages": [{"role": "user", "content": "a"}], "x": %s%s}'
 MESSAGES: Any = CHAT["messages"]
@@ -189,7 +189,7 @@ def test_an_expert_that_the_client_named_has_no_substitute(
     run: Untrained, log: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its errors are passed on, but not those that are about its key."""
-    monkeypatch.setattr(deployments, "FAILURES", 99)
+    monkeypatch.setattr(upstreams, "FAILURES", 99)
     statuses = {"500": 500, "401": 502, "302": 502, "hang": 504, "closed": 502, "429": 429}
     servers["b"].behaviour = ",".join(statuses)
     service = make_service(run.path, log, upstreams={**servers, "b": servers["b"].upstream(retries=0)})

@@ -103,9 +103,11 @@ def read_token(variable: str) -> str | None:
 
 
 def served_run(options: argparse.Namespace) -> "ServedRun":
-    from l2d.server.served import ServedRun, warmed_up
+    from l2d.server.served import ServedRun, example_query
 
-    return ServedRun(warmed_up(load_router(options)), str(options.run))
+    router = load_router(options)
+    router.route(example_query(router))  # encoders load their weights when they are first used
+    return ServedRun(router, str(options.run))
 
 
 def read_tokens() -> Tokens:

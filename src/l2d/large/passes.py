@@ -41,12 +41,11 @@ def _followed(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Passes:
-    """folder: of the finished passes. columns: to read. total: how many passes there will be."""
+    """folder: of the finished passes. columns: to read."""
 
     folder: Path
     pieces: Sequence[Piece]
     columns: Sequence[str]
-    total: int
     progress: bool
 
     def run(self, name: str, of_sheet: OfSheet, join: Join = added) -> Sums:
@@ -54,7 +53,7 @@ class Passes:
         file = self.folder / f"{name}.npz"
         if not file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            say(f"pass {len(list(self.folder.glob('*.npz'))) + 1} of {self.total}: {name}")
+            say(f"pass over all rows: {name}")
             work = partial(sums_of, of_sheet, join, self.columns)
             found = reduce(join, each_piece(self.pieces, work, self.progress, len(self.columns)))
             write_atomically(file, lambda path: np.savez(path, **found))

@@ -54,8 +54,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
             run.clear()
         run.check_data(data_fingerprint(experiment))
         run.write_config(experiment.plain)
-        total, progress = 3 + bool(layout.words), experiment.settings.progress
-        passes = Passes(run.path / PASSES, pieces, layout.columns, total, progress)
+        passes = Passes(run.path / PASSES, pieces, layout.columns, experiment.settings.progress)
         reader = Reader(layout, Seen(layout.features), experiment.seed)
         if layout.words:
             reader = reader.with_words(passes.run("words", partial(words_of, layout), more_words))

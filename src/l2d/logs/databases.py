@@ -28,11 +28,10 @@ DIALECT = {
 Values = Sequence[Any]
 
 
-class Database:
-    """For one thread at a time; one process at a time can be in a transaction. Statements: in SQLite's words, with ? for values."""
+class Connection:
+    """For one thread at a time; one process at a time can be in a transaction. Statements: in SQLite's words, with ? for values.
+    errors: the base of its exceptions, which also tell that another process did not end its transaction within WAIT seconds."""
 
-    name: str
-    errors: type[Exception]  # the base of its exceptions
     connection: Any
 
     def in_words(self, statement: str) -> str:
@@ -50,30 +49,15 @@ class Database:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def begin(self) -> None:
-        """Raises one of `errors` if another process does not end its transaction within WAIT seconds."""
-        raise NotImplementedError
-
     def commit(self) -> None:
         self.execute("COMMIT")
-
-    def roll_back(self) -> None:
-        """End a transaction after an error, if there is one. A connection that broke is made again."""
-        raise NotImplementedError
-
-    def version(self) -> int:
-        """The version of the tables; 0 if there are none."""
-        raise NotImplementedError
-
-    def set_version(self, version: int) -> None:
-        raise NotImplementedError
 
     def close(self) -> None:
         self.connection.close()
 
 
-class SqliteDatabase(Database):
-    errors = sqlite3.Error
+class SqliteDatabase(Connection):
+    errors: type[Exception] = sqlite3.Error
 
     def __init__(self, file: Path, writes: bool) -> None:
         self.name = str(file)
@@ -111,10 +95,12 @@ class SqliteDatabase(Database):
             raise sqlite3.OperationalError("the log was deleted, moved or replaced; put it back, or start again")
 
     def roll_back(self) -> None:
+        """End a transaction after an error, if there is one."""
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
 
     def version(self) -> int:
+        """The version of the tables; 0 if there are none."""
         return int(self.execute("PRAGMA user_version").fetchone()[0])
 
     def set_version(self, version: int) -> None:
@@ -128,11 +114,12 @@ def inode(file: str) -> int | None:
         return None
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(Connection):
     def __init__(self, url: str) -> None:
         with from_extra("cluster", "a log in PostgreSQL"):
             import psycopg
-        self.psycopg, self.name, self.errors = psycopg, url, psycopg.Error
+        self.psycopg, self.name = psycopg, url
+        self.errors: type[Exception] = psycopg.Error
         self.connection = self._connect()
 
     def _connect(self) -> Any:
@@ -150,6 +137,7 @@ class PostgresDatabase(Database):
         self.execute("SELECT pg_advisory_xact_lock(?)", (LOCK,))
 
     def roll_back(self) -> None:
+        """A connection that broke is made again."""
         try:
             self.execute("ROLLBACK")
         except self.errors:
@@ -167,6 +155,9 @@ class PostgresDatabase(Database):
         self.execute("CREATE TABLE IF NOT EXISTS l2d_version (version INTEGER NOT NULL)")
         self.execute("DELETE FROM l2d_version")
         self.execute("INSERT INTO l2d_version VALUES (?)", (version,))
+
+
+Database = SqliteDatabase | PostgresDatabase
 
 
 def log_address(given: str) -> Path | str:

@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from l2d.server.deployments import RESTING, Deployment, UpstreamFailed
 from l2d.server.streams import EventStream, json_object, usage_in
+from l2d.server.upstreams import RESTING, Deployment, UpstreamFailed
 
 CHAT, RESPONSES, EMBEDDINGS = PATHS = "chat/completions", "responses", "embeddings"  # after /v1/
 # The client is not to blame, or another server may know better: a busy server, no such model. 401, 403: a wrong key.

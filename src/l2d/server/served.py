@@ -158,12 +158,6 @@ def example_query(router: Router) -> Any:
     return [read_query(QueryBody(**body), router.description)]
 
 
-def warmed_up(router: Router) -> Router:
-    """Ask it once: encoders load their weights when they are first used."""
-    router.route(example_query(router))
-    return router
-
-
 def about_choice(choice: Choice) -> dict[str, Any]:
     """ranking: all experts, the chosen one first; expected_cost = expected_error + price_weight · price, None where it is not
     known."""

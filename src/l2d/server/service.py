@@ -134,7 +134,7 @@ class RouterService:
         """Return decisions that are on disk."""
         queries = [read_query(body, router.description) for body in bodies]
         asked, trial, besides = self.batcher.ask(router, queries), self.runs.trial, list[Beside | None]()
-        if trial is not None and trial.compares(router):
+        if trial is not None and not trial.over and router is trial.run.router:  # not at a client's own prices
             answered, rivals = await asyncio.gather(asked, trial.choices(queries))
             besides = [partial(trial.draw, pair) for pair in zip(answered.choices, rivals, strict=False)]
             if not rivals:

@@ -12,7 +12,6 @@ from l2d.logs.decision import Compared
 from l2d.logs.readings import KeptReading, read_sums
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
-from l2d.router.router import Router
 from l2d.server.decisions import Batcher
 from l2d.server.served import ServedRun, ServeSettings, check_settings
 from l2d.utils.errors import ParameterError
@@ -40,10 +39,6 @@ class Trial:
         self.batcher = Batcher(settings.batch)
         self.found = Difference(0, 0.0, -self.bound, self.bound)
         self.over, self.sums = False, KeptReading(read_sums)
-
-    def compares(self, router: Router) -> bool:
-        """True for the run's router, but not at prices that a client asks for."""
-        return not self.over and router is self.run.router
 
     async def choices(self, queries: Sequence[Any]) -> Sequence[Choice]:
         """The candidate's; none if it fails: the run decides, and the decisions are no part of the comparison."""
