@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained
-from tests.server.helpers import PROMPTS, asking, make_service, message_of
+from tests.server.helpers import PROMPTS, asking, make_service, message_of, rows
 
 from l2d.commands import log as log_command
 from l2d.logs import databases
@@ -34,14 +34,6 @@ from l2d.utils.errors import L2DError
 def decided(id: str, expert: str = "a", **other: Any) -> Decision:
     known = {"run": "r", "router_choice": "a", "decided_by": "router", "propensity": 1.0}
     return Decision(id, expert=expert, **{**known, **other})
-
-
-def rows(file: Path, table: str) -> list[dict[str, Any]]:
-    database = sqlite3.connect(file)
-    database.row_factory = sqlite3.Row
-    found = [dict(row) for row in database.execute(f"SELECT * FROM {table}")]
-    database.close()
-    return found
 
 
 def route(client: TestClient, **body: Any) -> str:

@@ -92,7 +92,6 @@ def known_of(found: Sums, centre: Tensor, sample: int) -> Known:
 
 
 def ridge_of(known: Known, fit: int) -> Ridge:
-    """Without weights."""
     ridge = Ridge()
     ridge.mean, ridge.std = known.mean[fit].float(), known.std[fit].float()
     return ridge
@@ -154,7 +153,6 @@ def different(reader: Reader, method: SimpleRouter, known: Known, piece: Piece, 
 
 
 def alike(found: Sums) -> Sums:
-    """Equal values together."""
     values, place = np.unique(found["values"], axis=0, return_inverse=True)
     if len(values) > MOST_DIFFERENT:
         problem = f"more than {MOST_DIFFERENT:,} different rows; let the router see only the category, dataset.features=[topic]"

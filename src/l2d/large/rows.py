@@ -89,7 +89,6 @@ def mix(numbers: np.ndarray, seed: int) -> np.ndarray:
 
 
 def words_of(layout: Layout, _: Piece, sheet: Sheet) -> Sums:
-    """The different words of each column."""
     return {name: np.unique(sheet.words(name, gaps=True)) for name in layout.words}
 
 

@@ -153,7 +153,6 @@ def read_chat(content: bytes, path: str) -> Chat:
 
 
 def messages_of(chat: Chat) -> list[dict[str, Any]]:
-    """The messages that the router may read."""
     if chat.path == EMBEDDINGS:
         raise L2DError(f"model={ROUTED}: embeddings of different experts cannot be compared; name an expert")
     key = "messages" if chat.path == CHAT else "input"

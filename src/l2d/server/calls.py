@@ -6,7 +6,8 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,9 +38,8 @@ class Chat:
     path: str = CHAT
 
     def to(self, model: str) -> bytes:
-        return (
-            b'{"model": ' + json.dumps(model).encode() + (b", " if len(self.rest) > len(b"{}") else b"") + self.rest[1:]
-        )
+        more = b", " if self.rest != b"{}" else b""
+        return b'{"model": ' + json.dumps(model).encode() + more + self.rest[1:]
 
     @property
     def stream(self) -> bool:
@@ -105,22 +105,26 @@ async def ask_servers(
 
 async def open_answer(client: aiohttp.ClientSession, server: Deployment, chat: Chat, seconds: float) -> ChatAnswer:
     """Whole, or the beginning of a stream, within so many seconds. Raises UpstreamFailed."""
-    response: aiohttp.ClientResponse | None = None
-    upstream = server.upstream
-    limit = aiohttp.ClientTimeout(sock_read=upstream.timeout)
+    upstream, limit = server.upstream, aiohttp.ClientTimeout(sock_read=server.upstream.timeout)
     about: dict[str, Any] = {"headers": upstream.headers, "timeout": limit, "allow_redirects": False}
-    try:
+    with broken_connections():
         async with asyncio.timeout(seconds):
             response = await client.post(upstream.url(chat.path), data=chat.to(upstream.model), **about)
-            return await first_bytes(server, response, chat.stream)
-    except BaseException as error:
-        if response is not None:
-            response.close()
-        if isinstance(error, TimeoutError):
-            raise UpstreamFailed("timeout") from error
-        if isinstance(error, aiohttp.ClientError):
-            raise UpstreamFailed("connection") from error
-        raise
+            try:
+                return await first_bytes(server, response, chat.stream)
+            except BaseException:
+                response.close()
+                raise
+
+
+@contextmanager
+def broken_connections() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise UpstreamFailed("timeout") from error
+    except aiohttp.ClientError as error:
+        raise UpstreamFailed("connection") from error
 
 
 async def first_bytes(server: Deployment, response: aiohttp.ClientResponse, stream: bool) -> ChatAnswer:
@@ -147,14 +151,15 @@ async def first_bytes(server: Deployment, response: aiohttp.ClientResponse, stre
     kind = kind if "json" in kind else "text/plain; charset=utf-8"  # no markup from elsewhere
     answer = ChatAnswer(server, status, kind, bytes(found), *about, usage_in(whole or {}))
     if status in PASSED_OVER or status >= 500:
-        raise UpstreamFailed(str(status), rest_asked(response) if status in (429, 503) else None, status != 404, answer)
+        raise UpstreamFailed(
+            str(status), retry_after(response) if status in (429, 503) else None, status != 404, answer
+        )
     if status == 400 and SAYS_TOO_LONG.search(found):
         raise UpstreamFailed(TOO_LONG, blamed=False, answer=answer)
     return answer
 
 
-def rest_asked(response: aiohttp.ClientResponse) -> float | None:
-    """The seconds in its retry-after."""
+def retry_after(response: aiohttp.ClientResponse) -> float | None:
     said = response.headers.get("retry-after", "")
     return float(said) if re.fullmatch("[0-9]{1,6}", said) else None
 
@@ -167,16 +172,12 @@ async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 async def checked(content: AsyncIterator[bytes], read: EventStream, began: float) -> AsyncIterator[bytes]:
     """The parts of a stream. Raises UpstreamFailed if it is cut, or longer than the limits."""
-    try:
+    with broken_connections():
         async for part in content:
             read.add(part)
             if read.size > LARGEST_ANSWER or time.perf_counter() - began > LONGEST_STREAM:
                 raise UpstreamFailed("too long")
             yield part
-    except TimeoutError as error:
-        raise UpstreamFailed("timeout") from error
-    except aiohttp.ClientError as error:
-        raise UpstreamFailed("connection") from error
     if not read.is_whole():
         raise UpstreamFailed("cut")
 

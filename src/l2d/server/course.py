@@ -162,12 +162,7 @@ def kept_answer(answer: str | float | None, router: TrainedRouter) -> str | None
 def comparable(chat: Mapping[str, Any]) -> bool:
     """True if answers to this chat request can be compared. Others go to one expert."""
     tools = any(chat.get(name) for name in ("tools", "functions"))
-    turns = any(
-        message.get("role") in ("tool", "function") or message.get("tool_calls") for message in chat["messages"]
-    )
-    return (
-        not tools
-        and not turns
-        and chat.get("n") in (None, 1)
-        and chat.get("response_format") in (None, {"type": "text"})
-    )
+    roles = [message.get("role") for message in chat["messages"]]
+    calls = "tool" in roles or "function" in roles or any(message.get("tool_calls") for message in chat["messages"])
+    one_text = chat.get("n") in (None, 1) and chat.get("response_format") in (None, {"type": "text"})
+    return one_text and not tools and not calls

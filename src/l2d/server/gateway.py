@@ -45,8 +45,6 @@ class AllFailed(Refused):
 
 
 class Gateway:
-    """The connections to the servers of the experts."""
-
     client: aiohttp.ClientSession
 
     def __init__(self, service: RouterService) -> None:

@@ -92,7 +92,6 @@ def about_inputs(router: Router) -> str:
 
 
 def check_settings(settings: ServeSettings, router: Router) -> None:
-    """Refuse settings that this router does not fit."""
     if settings.shadow is not None and settings.shadow not in router.experts:
         raise ParameterError("shadow", f"no such expert; there are {', '.join(router.experts)}", settings.shadow)
     if settings.shadow is not None and settings.explore:
