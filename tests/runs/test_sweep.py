@@ -25,7 +25,7 @@ from l2d.config import compose, launchers
 from l2d.runs import sweep as sweeping
 from l2d.runs.cells import Cell, make_cells
 from l2d.runs.folder import RunFolder
-from l2d.runs.sweep import ATTEMPTS, Progress, State, first_progress, list_only, run_cells, step
+from l2d.runs.sweep import ATTEMPTS, list_only, run_cells
 from l2d.utils.errors import L2DError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,40 +47,6 @@ def hold(cell: Cell) -> filelock.BaseFileLock:
     return lock
 
 
-def test_first_a_cell_is_done_or_to_do(cell: Cell) -> None:
-    """A wrong value makes it fail unless it is finished already."""
-    wrong = replace(cell, problem="key=3: too large")
-    assert first_progress(cell, force=False) == Progress(State.TO_DO)
-    assert first_progress(wrong, force=False) == Progress(State.FAILED, reason="key=3: too large")
-    finish(cell)
-    assert first_progress(cell, force=False) == Progress(State.DONE)
-    assert first_progress(cell, force=True) == Progress(State.TO_DO, stamp=cell.run.stamp)
-    assert cell.run.stamp > 0
-    assert first_progress(wrong, force=False).state is State.DONE
-    assert first_progress(wrong, force=True).state is State.FAILED
-
-
-def test_a_result_of_other_data_is_a_failure(cell: Cell) -> None:
-    finish(cell)
-    (cell.run.path / "data.txt").write_text("aaaa\n")
-    other = replace(cell, data="bbbb")
-    found = first_progress(other, force=False)
-    assert found.state is State.FAILED
-    assert "other data" in found.reason
-    assert first_progress(other, force=True).state is State.TO_DO
-
-
-def test_step_of_a_forced_run(cell: Cell, tmp_path: Path) -> None:
-    """An old result is not taken for the new one."""
-    finish(cell)
-    before = first_progress(cell, force=True)
-    assert step(cell, before, tmp_path, 0) == before
-    (tmp_path / "0.started").touch()
-    assert step(cell, before, tmp_path, 0) == replace(before, kills=1)
-    os.utime(cell.run.path / "metrics.json", ns=(1, 1))
-    assert step(cell, before, tmp_path, 0).state is State.DONE
-
-
 class Launcher:
     """Stands in for Hydra's: `behave` says what becomes of a cell."""
 
@@ -94,6 +60,44 @@ class Launcher:
         for i, cell in enumerate(todo):
             (self.folder / f"{first + i}.started").touch()
             self.behave(cell, first + i)
+
+
+def test_a_wrong_value_is_a_failure_unless_the_run_is_finished(cell: Cell, tmp_path: Path) -> None:
+    wrong = replace(cell, problem="key=3: too large")
+    launcher = Launcher(lambda *_: pytest.fail("it was launched"), tmp_path)
+    assert run_cells([wrong], launcher, tmp_path) == {wrong: "key=3: too large"}
+    finish(cell)
+    assert run_cells([wrong], launcher, tmp_path) == {}
+    assert [*run_cells([wrong], launcher, tmp_path, force=True)] == [wrong]
+
+
+def test_a_result_of_other_data_is_a_failure(cell: Cell, tmp_path: Path) -> None:
+    finish(cell)
+    (cell.run.path / "data.txt").write_text("aaaa\n")
+    other = replace(cell, data="bbbb")
+    launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
+    assert "other data" in run_cells([other], launcher, tmp_path)[other]
+    assert run_cells([other], launcher, tmp_path, force=True) == {}
+    assert len(launcher.rounds) == 1
+
+
+def test_an_old_result_is_not_taken_for_the_new_one(cell: Cell, tmp_path: Path) -> None:
+    """With force, the first worker is killed."""
+    finish(cell)
+    launcher = Launcher(lambda cell, number: finish(cell) if number else None, tmp_path)
+    assert run_cells([cell], launcher, tmp_path, force=True) == {}
+    assert len(launcher.rounds) == 2
+
+
+def test_an_error_counts_whatever_else_is_there(tmp_path: Path) -> None:
+    """Also one without a reason, for which the disk had no room."""
+
+    def behave(cell: Cell, number: int) -> None:
+        finish(cell)
+        (tmp_path / f"{number}.error").write_text("key=3: too large\n\nTraceback" if number else "")
+
+    failed = run_cells(some_cells(tmp_path, 2), Launcher(behave, tmp_path), tmp_path)
+    assert ["no room" in reason or reason == "key=3: too large" for reason in failed.values()] == [True, True]
 
 
 def test_only_what_is_not_finished_is_launched(tmp_path: Path) -> None:
@@ -245,7 +249,7 @@ def test_what_another_process_holds_is_not_forgotten_while_a_killed_run_is_tried
 
     launcher = Launcher(behave, tmp_path)
     assert run_cells(cells, launcher, tmp_path) == {}
-    assert launcher.rounds == [[0, 1], [1], *([[0]] if dies else [])]
+    assert launcher.rounds == [[1], [1], *([[0]] if dies else [])]
     assert all(cell.run.finished for cell in cells)
     assert capsys.readouterr().out.count("another process") == 1
 
@@ -265,7 +269,7 @@ def test_a_launcher_that_starts_nothing_is_given_up_though_another_process_works
 
     failed = run_cells(cells, launch, tmp_path)
     assert [*failed] == [cells[1]]
-    assert rounds == [2, 1, 1]  # in the first, the held one was found out
+    assert rounds == [1, 1]
     assert cells[0].run.finished
 
 

@@ -4,10 +4,9 @@ import os
 import shlex
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -107,80 +106,58 @@ def list_only(cells: Sequence[Cell], force: bool) -> None:
         raise L2DError(f"{len(wrong)} of the combinations would fail")
 
 
-class State(Enum):
-    """The state of a cell in a sweep. held: another process works on it."""
-
-    TO_DO = "to do"
-    HELD = "held"
-    DONE = "done"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Progress:
-    state: State
-    stamp: int = 0  # with force, the time of a result from before the sweep, which does not count
-    kills: int = 0  # how often it started and left neither a result nor an error
-    reason: str = ""
-
-
-def first_progress(cell: Cell, force: bool) -> Progress:
-    if cell.run.finished and not force:
-        try:
-            cell.run.check_data(cell.data)
-        except L2DError as error:
-            return Progress(State.FAILED, reason=str(error))
-        return Progress(State.DONE)
-    stamp = cell.run.stamp if force else 0
-    return Progress(State.FAILED if cell.problem else State.TO_DO, stamp, reason=cell.problem)
-
-
-def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble: str = "") -> Progress:
-    """The new progress of a cell. number: the launch number, if it was launched. trouble: the launcher's own error. A run that
-    wrote <number>.started, but neither a result nor <number>.error, was killed. One that never started is retried."""
-    if number is not None and (error := read_error(folder, number)) is not None:
-        return replace(before, state=State.FAILED, reason=error)
-    if cell.run.finished and not (before.stamp and cell.run.stamp == before.stamp):
-        return replace(before, state=State.DONE)
-    if cell.run.held:
-        return replace(before, state=State.HELD)
-    if number is None or not was_started(folder, number):
-        return replace(before, state=State.TO_DO)
-    before = replace(before, kills=before.kills + 1)
-    if before.kills < ATTEMPTS:
-        return replace(before, state=State.TO_DO)
-    reason = f"ended without a result, {before.kills} times{f' ({trouble})' if trouble else ''}; killed?"
-    return replace(before, state=State.FAILED, reason=reason)
+def first_problem(cell: Cell, force: bool) -> str:
+    """Why a cell cannot be run, or its result not be used; empty if nothing is wrong."""
+    if force or not cell.run.finished:
+        return cell.problem
+    try:
+        cell.run.check_data(cell.data)
+    except L2DError as error:
+        return str(error)
+    return ""
 
 
 def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
     """Launch cells until all are done or have failed; return those that failed, with their reasons. A cell that another process
-    holds is polled, and taken over if that process dies. launch(todo, number): the first cell gets this launch number."""
-    progress = {cell: first_progress(cell, force) for cell in cells}
-    kept = [cell for cell, one in progress.items() if one.state is State.DONE]
+    holds is polled, and taken over if that process dies. launch(todo, number): the first cell gets this launch number. A run that
+    wrote <number>.started, but neither a result nor <number>.error, was killed."""
+    old = {
+        cell: cell.run.stamp if force else 0 for cell in cells
+    }  # of results from before the sweep, which do not count
+    failed = {cell: problem for cell in cells if (problem := first_problem(cell, force))}
+
+    def is_done(cell: Cell) -> bool:
+        return cell.run.finished and not (old[cell] and cell.run.stamp == old[cell])
+
+    kept = [cell for cell in cells if cell not in failed and is_done(cell)]
     print(f"{counted(len(cells), 'run')}, {len(kept)} of them finished already")
-    results = [cell for cell in kept if cell.run.finished]
-    for file in sorted({file for cell in results for file in changed_since({*cell.own_modules}, cell.run.stamp / 1e9)}):
+    for file in sorted({file for cell in kept for file in changed_since({*cell.own_modules}, cell.run.stamp / 1e9)}):
         say(f"WARNING: {file} was changed after some runs were finished; force=true trains them with the new code")
-    number, idle_rounds, told = 0, 0, False
-    while left := [cell for cell, one in progress.items() if one.state in (State.TO_DO, State.HELD)]:
-        todo = [cell for cell in left if progress[cell].state is State.TO_DO]
-        numbers = {cell: number + place for place, cell in enumerate(todo)}
-        trouble = launched(launch, todo, number) if todo else ""
+    number, idle_rounds, kills, told = 0, 0, Counter[Cell](), False
+    while left := [cell for cell in cells if cell not in failed and not is_done(cell)]:
+        todo, unmoved = [cell for cell in left if not cell.run.held], 0
         if not todo:
             if not told:
                 print(f"another process works on {len(left)} of the runs; waiting for it")
                 told = True
             time.sleep(POLL_SECONDS)
+            continue
+        trouble = launched(launch, todo, number)
+        for place, cell in enumerate(todo, start=number):
+            if (error := read_error(folder, place)) is not None:
+                failed[cell] = error
+            elif not (is_done(cell) or cell.run.held):
+                was_started = (folder / f"{place}.started").exists()
+                unmoved += not was_started
+                kills[cell] += was_started
+                if kills[cell] == ATTEMPTS:
+                    told_why = f" ({trouble})" if trouble else ""
+                    failed[cell] = f"ended without a result, {ATTEMPTS} times{told_why}; killed?"
         number += len(todo)
-        for cell in left:
-            progress[cell] = step(cell, progress[cell], folder, numbers.get(cell), trouble)
-        moved = any(was_started(folder, numbers[cell]) or progress[cell].state is not State.TO_DO for cell in todo)
-        idle_rounds = 0 if moved or not todo else idle_rounds + 1
-        if idle_rounds >= ATTEMPTS:
-            reason = f"never started ({trouble or 'the launcher did nothing'})"
-            progress |= {cell: Progress(State.FAILED, reason=reason) for cell in todo}
-    return {cell: one.reason for cell, one in progress.items() if one.state is State.FAILED}
+        idle_rounds = idle_rounds + 1 if unmoved == len(todo) else 0
+        if idle_rounds == ATTEMPTS:
+            failed |= dict.fromkeys(todo, f"never started ({trouble or 'the launcher did nothing'})")
+    return {cell: failed[cell] for cell in cells if cell in failed}
 
 
 def launched(launch: Launch, todo: Sequence[Cell], number: int) -> str:
@@ -199,10 +176,6 @@ def mark_started(folder: Path, number: Any) -> Path:
     with suppress(OSError):  # a full disk will show itself soon enough
         started.touch()
     return started
-
-
-def was_started(folder: Path, number: int) -> bool:
-    return (folder / f"{number}.started").exists()
 
 
 def read_error(folder: Path, number: int) -> str | None:
