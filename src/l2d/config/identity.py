@@ -81,12 +81,10 @@ def quoted(text: str) -> str:
 
 def places(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Overrides that set the PLACES of this config to absolute paths."""
+    flat = _flat(config)
     overrides = []
     for key in PLACES:
-        value: Any = config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if value is not None:
+        if (value := flat.get(key)) is not None:
             words = ",".join(quoted(str(one)) for one in _listed(absolute(key, value)))
             overrides.append(f"{key}=[{words}]" if isinstance(value, list) else f"{key}={words}")
     return tuple(overrides)

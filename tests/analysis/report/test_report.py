@@ -231,12 +231,6 @@ def test_the_guard_may_change_the_order(tmp_path: Path) -> None:
     assert [found.mean, found.guarded] == pytest.approx([0.1, 0.3])
     for text in (sentence(found), markdown_findings([found], {})):
         assert "0.3000" in text
-        assert "plugin is the best: 0.2000" in text
-    fallback = dataclasses.replace(example_metrics(0.3, p=3).guarded, constant="expert 1")
-    for method, loss in (("mild", 0.5), ("ce", 0.4), ("tdef", 0.6)):
-        write_run(tmp_path / "equal", f"svhn/I/synthetic/error/{method}/aaaa", 0, loss, guarded=fallback)
-    [found] = findings_of(read_cells(tmp_path / "equal"))  # methods that the guard makes equal keep their order
-    assert (found.best, found.guard_words) == ("ce", "")
 
 
 def test_without_tdef_methods_are_compared_with_the_best(tmp_path: Path) -> None:

@@ -159,7 +159,6 @@ class Finding:
     level: tuple[str, ...]  # not significantly worse than the best
     untold: tuple[str, ...]  # too few seeds in common
     guarded: float | None  # the best method's loss with the guard; None: the guard changed nothing in this block
-    guard_words: str  # the best method with the guard, if it is another; else empty
 
     @property
     def texts(self) -> dict[str, str]:
@@ -167,7 +166,6 @@ class Finding:
         change = f"{self.mean / self.single - 1:+z.0%}" if self.single else "0%"
         sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[self.pays]
         guarded = "" if self.guarded is None else f"{self.guarded:.4f}"
-        guarded += f" ({self.guard_words})" if self.guard_words else ""
         level = listed([*self.level, *(f"{name} (too few seeds)" for name in self.untold)], NAMES)
         beats = listed(self.beaten, NAMES)
         return {"change": change + sure, "with_the_guard": guarded, "beats": beats, "level_with": level}
@@ -184,8 +182,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
     best = ranked[0]
     below = {labels[cell]: is_below(best.losses[0], cell.losses[0]) for cell in ranked if cell is not best}
     beaten, level, untold = (tuple(name for name in below if below[name] is kind) for kind in (True, False, None))
-    guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
-    safest = min(ranked, key=guarded.__getitem__)  # where the guard makes some equal, the first of them
+    guarded = statistics.fmean(run.guarded.deferral_loss for run in best.runs.values())
     return Finding(
         **dict(zip(BLOCK, block, strict=True)),
         best=labels[best],
@@ -196,8 +193,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
         beaten=beaten,
         level=level,
         untold=untold,
-        guarded=guarded[best] if guard_acts(finished) else None,
-        guard_words="" if safest is best else f"{labels[safest]} is the best: {guarded[safest]:.4f}",
+        guarded=guarded if guard_acts(finished) else None,
     )
 
 

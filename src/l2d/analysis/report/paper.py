@@ -69,15 +69,14 @@ def paper_results(file: Path = PAPER) -> dict[Names, PaperNumber]:
 def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
     """For each run (its names, and the settings that can change its result): fast, paper, or None if it is not the paper's."""
     left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
-    expected = {recipe: _expected({names for names, _ in left}, recipe) for recipe in ("fast", "paper")}
-
-    def recipe_of(names: Names, said: Mapping[str, Any]) -> str | None:
-        for recipe, known in expected.items():
-            if names in known and all(known[names].get(key) == value for key, value in said.items()):
-                return recipe
-        return None
-
-    return [recipe_of(*one) for one in left]
+    found: list[str | None] = [None] * len(left)
+    for recipe in ("fast", "paper"):  # one after the other: composing takes time, and few runs have the paper's recipe
+        expected = _expected({names for (names, _), known in zip(left, found, strict=True) if known is None}, recipe)
+        for number, (names, said) in enumerate(left):
+            known = expected.get(names) if found[number] is None else None
+            if known is not None and all(known.get(key) == value for key, value in said.items()):
+                found[number] = recipe
+    return found
 
 
 def _expected(wanted: Iterable[Names], recipe: str) -> dict[Names, dict[str, Any]]:
