@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.core.costs import paid
 from l2d.core.guard import paired
 from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, weights_of
 from l2d.core.results import Estimate
@@ -80,13 +81,13 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
     robust = doubly_robust(known, logged)
     decisions = decide_inputs(router, inputs)
-    chosen = robust.gather(1, decisions[:, None])[:, 0]
+    chosen = paid(robust, decisions)
 
     def judge(name: str, choices: Tensor) -> PolicyValue:
-        own = robust.gather(1, choices[:, None])[:, 0]
+        own = paid(robust, choices)
         value = value_of(choices, robust, logged)
         gain = None if choices is decisions else Estimate(*paired(own - chosen))
-        return PolicyValue(name, value.doubly_robust, value.snips, gain, int(asked.gather(1, choices[:, None]).sum()))
+        return PolicyValue(name, value.doubly_robust, value.snips, gain, int(paid(asked, choices).sum()))
 
     singles = [judge(f"always {name}", torch.full_like(decisions, k)) for k, name in enumerate(router.experts)]
     unknown = [name for name, one in zip(router.experts, singles, strict=True) if one.asked < LEAST]
@@ -94,15 +95,14 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     if missed := [name for name in unknown if bool((decisions == router.experts.index(name)).any())]:
         hardly = f"{missed[0]} was asked on fewer than {LEAST} of {len(rows):,} rows, and the router chooses it"
         raise L2DError(f"{rows.file}: {hardly}; serve longer, or with a larger --explore")
-    paid = known[asked]
     again = rows.calls is not None and any(len(calls) > 1 for calls in rows.calls)
     name = "the first answers" if again else "the policy that ran"  # of plans, later answers are not in `known`
-    ran = PolicyValue(name, policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
+    ran = PolicyValue(name, policy_value(known), None, Estimate(*paired(known[asked] - chosen)), len(rows))
     price = spent = None
     if router.prices.counted:
         prices = router.prices.amount(prices)
         expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
-        price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
+        price, spent = Estimate(*paired(paid(expected, decisions))), policy_value(prices)
     judged = {k: one for k, one in enumerate(singles) if one.asked >= LEAST}
     allowed = [one for k, one in judged.items() if k in (allowed_experts(router) or ())]
     best = min(allowed or judged.values(), key=lambda one: one.doubly_robust.value)

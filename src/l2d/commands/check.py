@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
             raise L2DError(f"{wrong[0]}: give keys of the dataset, such as dataset.text=query")
         path = Path(options.file).expanduser()
         if is_server_log(path):
-            tell_server_log(path)
+            print(f"{path}: the log of l2d serve\n\nrun:\n  l2d train dataset=log {path_key(path)}")
         elif not check_table(path, options.keys):
             sys.exit(1)
 
@@ -54,15 +54,6 @@ def is_server_log(path: Path) -> bool:
     if not path.is_file() or path.suffix.lower() not in KINDS:
         return path.is_file()
     return {EXPERT, "propensity", "router_choice"} <= {*read_header(path).names}
-
-
-def tell_server_log(path: Path) -> None:
-    from l2d.logs.rows import left_out_note, read_rows
-
-    rows = read_rows(path)
-    left_out = left_out_note(rows.left_out)
-    print(f"{path}: the log of l2d serve; {counted(len(rows), 'decision')} with an outcome{left_out}")
-    print(f"experts: {listed(rows.expert_names)}\n\nrun:\n  l2d train dataset=log {path_key(path)}")
 
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:

@@ -102,15 +102,15 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
 
 
 def row_of(one: "PolicyValue", prices: Prices) -> list[str]:
-    cells = [one.name]
-    for estimate, sign in ((one.doubly_robust, ""), (one.snips, ""), (one.gain, "+")):
-        value, half = (None, None) if estimate is None else (estimate.value, estimate.standard_error)
-        ends = [] if value is None or half is None else [value - Z * half, value + Z * half]
-        cells += [
-            "" if value is None else prices.show(value, sign),
-            " to ".join(prices.show(end, sign) for end in ends),
-        ]
-    return [*cells, f"{one.asked:,}"]
+    def shown(estimate: Estimate | None, sign: str = "") -> list[str]:
+        """The value, and the ends of its interval."""
+        if estimate is None:
+            return ["", ""]
+        value, half = estimate.value, estimate.standard_error
+        ends = [] if half is None else [value - Z * half, value + Z * half]
+        return [prices.show(value, sign), " to ".join(prices.show(end, sign) for end in ends)]
+
+    return [one.name, *shown(one.doubly_robust), *shown(one.snips), *shown(one.gain, "+"), f"{one.asked:,}"]
 
 
 def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list[str]:

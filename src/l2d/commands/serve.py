@@ -64,7 +64,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
     far = "if more than this share of the last inputs is far from the training rows, the guard's expert answers"
     steps.add_argument("--drift-limit", metavar="SHARE", type=float, help=far)
     beside = "a second run, which decides --share of the queries; the log tells which of the two costs less"
-    steps.add_argument("--candidate", metavar="RUN", type=Path, action="append", help=beside)
+    steps.add_argument("--candidate", metavar="RUN", type=Path, help=beside)
     steps.add_argument("--share", type=float, default=0.1, help="of the queries, for the candidate (default: 0.1)")
     takes_over = "auto: the better of the two serves alone as soon as that is sure (default: never)"
     steps.add_argument("--promote", choices=("auto", "never"), default="never", help=takes_over)
@@ -149,9 +149,9 @@ def make_service(
     if options.candidate:
         if not options.explore:
             problem = "needs --explore above 0, such as 0.02: else the log can judge no other router"
-            raise ParameterError("--candidate", problem, options.candidate[0])
+            raise ParameterError("--candidate", problem, options.candidate)
         with given_as_flags():
-            trial = make_trial(settings, run, load(options.candidate[0]), options.share, options.promote == "auto")
+            trial = make_trial(settings, run, load(options.candidate), options.share, options.promote == "auto")
     log, policy = OutcomeLog(log_address(options.log)), Policy(settings, random.Random())
     return RouterService(Succession(run, log, policy, load, swaps, trial))
 
@@ -170,13 +170,10 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     check_numbers_given(options)
     from l2d.runs.folder import RunFolder
 
-    candidates = options.candidate or []
-    if len(candidates) > 1:
-        raise ParameterError("--candidate", "one at a time; give the other one later", candidates[1])
     if options.otel:
         with from_extra("otel", "--otel"):
             import opentelemetry.exporter.otlp.proto.http  # noqa: F401
-    for run in (options.run, *candidates):
+    for run in filter(None, (options.run, options.candidate)):
         RunFolder(run.expanduser()).config()  # before anything slow is imported
     return options
 

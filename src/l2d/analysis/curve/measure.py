@@ -114,11 +114,6 @@ class MeasuredGroup:
     expected: dict[str, Estimates]  # errors, by method
     held_out: dict[str, Estimates]  # the same on validation rows
 
-    @property
-    def from_log(self) -> bool:
-        """True if errors are doubly robust, so that there is no oracle."""
-        return any(run.metrics.log is not None for by_seed in self.runs.values() for run in by_seed.values())
-
 
 def measure_group(group: CurveGroup) -> MeasuredGroup:
     """Raises L2DError if the group's runs do not belong together."""
