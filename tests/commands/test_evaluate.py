@@ -246,11 +246,11 @@ def written(rows: list[dict[str, str]], folder: Path) -> Path:
     return folder / "changed.csv"
 
 
-def test_inputs_of_an_answer_that_disagree(run: Untrained, tmp_path: Path) -> None:
+def test_an_id_that_is_given_twice(run: Untrained, tmp_path: Path) -> None:
     """The row is that of the file."""
     rows = exported(run.path, tmp_path)
-    said = refused(main, run.path, "--log", written([*rows, {**rows[2], "f_x": "0.125"}], tmp_path))
-    assert re.search(rf"f_x\b.*\b{N + 1}\b", said)
+    said = refused(main, run.path, "--log", written([*rows, rows[2]], tmp_path))
+    assert re.search(rf"id\b.*\b{N + 1}\b", said)
 
 
 def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 
 from l2d.core.ridge import fit_left_out
-from l2d.data.sets.large import Piece
-from l2d.data.sheet import Sheet
 from l2d.large.passes import Passes, Sums, added
 from l2d.large.rows import FOLDS, Reader, Rows
 from l2d.methods.simple import SimpleRouter
@@ -60,9 +58,8 @@ def training(sums: np.ndarray) -> Tensor:
     return torch.cat([whole - own, whole])
 
 
-def moments(reader: Reader, centre: Tensor, piece: Piece, sheet: Sheet) -> Sums:
+def moments(centre: Tensor, rows: Rows) -> Sums:
     """centre [F]: near the mean, so that no digits are lost."""
-    rows = reader.rows(piece, sheet)
     apart, asked = rows.inputs.double() - centre, ~rows.errors.isnan()
     found = {
         "number": by_fold(torch.ones(len(rows)), rows.folds),
@@ -97,10 +94,9 @@ def ridge_of(known: Known, fit: int) -> Ridge:
     return ridge
 
 
-def squares(reader: Reader, method: SimpleRouter, known: Known, piece: Piece, sheet: Sheet) -> Sums:
+def squares(method: SimpleRouter, known: Known, rows: Rows) -> Sums:
     """For each fit and each group of experts, the products of (1, standardised inputs, right) over the fit's training rows where
     they were asked. By subtraction of a fold they would be wrong where values are clamped: each fit has its own scale."""
-    rows = reader.rows(piece, sheet)
     right, ones, found = method.right(rows.errors), torch.ones(len(rows), 1), list[Tensor]()
     for fit in range(FOLDS + 1):
         points = ridge_of(known, fit).scaled(rows.inputs).double()
@@ -113,7 +109,7 @@ def squares(reader: Reader, method: SimpleRouter, known: Known, piece: Piece, sh
 
 def fit_linear(passes: Passes, reader: Reader, method: SimpleRouter, known: Known) -> tuple[list[Estimator], Rows]:
     """Each penalty is chosen on the sample, by leave-one-out; the coefficients are those of all rows."""
-    sums = passes.run("squares", partial(squares, reader, method, known))
+    sums = passes.run("squares", partial(reader.on, partial(squares, method, known)))
     sample, products = Rows.of_sample(sums), iter(torch.from_numpy(sums["products"]))
     right, found = method.right(sample.errors), list[Estimator]()
     for fit in range(FOLDS + 1):
@@ -140,9 +136,8 @@ def solved(products: Tensor, width: int, penalty: float) -> tuple[Tensor, Tensor
 # A table by category
 
 
-def different(reader: Reader, method: SimpleRouter, known: Known, piece: Piece, sheet: Sheet) -> Sums:
+def different(method: SimpleRouter, known: Known, rows: Rows) -> Sums:
     """The different rows, how often each fold has them, and the sums and numbers of `right` there."""
-    rows = reader.rows(piece, sheet)
     right = method.right(rows.errors)
     asked = ~right.isnan()
     counted = torch.cat([torch.ones(len(rows), 1), right.nan_to_num(nan=0.0), asked], dim=1)
@@ -169,7 +164,7 @@ def joined_alike(one: Sums, two: Sums) -> Sums:
 
 
 def fit_table(passes: Passes, reader: Reader, method: SimpleRouter, known: Known) -> tuple[list[Estimator], Rows]:
-    found = passes.run("different", partial(different, reader, method, known), joined_alike)
+    found = passes.run("different", partial(reader.on, partial(different, method, known)), joined_alike)
     values, p = torch.from_numpy(found["values"]).double(), len(known.least)
     estimators = list[Estimator]()
     for fit, sums in enumerate(training(found["sums"].swapaxes(0, 1))):

@@ -14,10 +14,8 @@ from torch import Tensor
 from l2d.core import metrics, off_policy
 from l2d.core.guard import Guard, fit_guard
 from l2d.core.results import ESTIMATED, KNOWN
-from l2d.data.sets.large import Piece
-from l2d.data.sheet import Sheet
 from l2d.large.passes import Sums
-from l2d.large.rows import FOLDS, Reader, Rows
+from l2d.large.rows import FOLDS, Rows
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
 
@@ -70,11 +68,8 @@ class Routers:
         return found
 
 
-def judged(
-    reader: Reader, routers: Routers, guards: Sequence[Guard], means: Tensor, piece: Piece, sheet: Sheet
-) -> Sums:
+def judged(names: Sequence[str], routers: Routers, guards: Sequence[Guard], means: Tensor, rows: Rows) -> Sums:
     """The metrics of a block as JSON. means [p]: of the experts' costs over all rows, which choose the best single expert."""
-    rows, names = reader.rows(piece, sheet), reader.layout.names
     routed = routers.routed(rows)
     guarded = torch.empty_like(routed.decisions)
     for fold in range(FOLDS):

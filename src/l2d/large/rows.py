@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -73,6 +73,9 @@ class Reader:
             torch.from_numpy((mixed & np.uint64(0xFFFFFFFF)).astype(np.float64) / 2**32),
             None if chances is None else torch.from_numpy(chances),
         )
+
+    def on(self, of_rows: Callable[[Rows], Sums], piece: Piece, sheet: Sheet) -> Sums:
+        return of_rows(self.rows(piece, sheet))
 
     def with_words(self, found: Sums) -> Reader:
         values: Mapping[str, tuple[str, ...]] = {name: tuple(filter(None, words)) for name, words in found.items()}

@@ -59,7 +59,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
         if layout.words:
             reader = reader.with_words(passes.run("words", partial(words_of, layout), more_words))
         centre = reader.rows(pieces[0], next(sheets_of(pieces[0], layout.columns))).inputs.double().mean(dim=0)
-        known = known_of(passes.run("moments", partial(moments, reader, centre)), centre, SAMPLE)
+        known = known_of(passes.run("moments", partial(reader.on, partial(moments, centre))), centre, SAMPLE)
         say(f"{counted(len(urls), 'file')}, {counted(int(known.rows[-1]), 'row')}")
         if known.gaps and not layout.propensities:
             raise L2DError(f"{dataset.files}: some outcomes are empty; a log in parts needs columns propensity_NAME")
@@ -108,7 +108,8 @@ def verdict(passes: Passes, reader: Reader, routers: Routers, known: Known, samp
     method, prices = routers.method, routers.method.prices.double()
     means = routers.routed(sample).costs.mean(dim=0) if known.gaps else known.mean_errors + prices
     guards = routers.guards(sample, int(means.argmin()))
-    found = passes.run("judged", partial(judge.judged, reader, routers, guards, means), judge.pooled)
+    work = partial(judge.judged, reader.layout.names, routers, guards, means)
+    found = passes.run("judged", partial(reader.on, work), judge.pooled)
     n, parts = int(found["n"]), json.loads(str(found["metrics"]))
     own = parts["routing"]
     oracle = own["baselines"]["oracle"]

@@ -9,15 +9,14 @@ import numpy as np
 
 from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
-from l2d.data.sets.long_log import chosen_answers, differing, money_of_answers
-from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
+from l2d.data.sets.long_log import money_of_answers
+from l2d.data.sheet import KINDS, read_header, read_sheet
 from l2d.logs.export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_form
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
 
 LIMITED = ("correct", "propensity")  # to 1; other amounts of an export have no upper limit
 NO_CHANCE = "without a propensity"
-DOLLARS = "dollars"  # beside an export's columns: whether it calls its prices so
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class LoggedRows:
     embedded: bool  # whether the features at the end are what an encoder made of a text
     about: RunInputs | None  # None: an export does not say
     scales: np.ndarray  # what the runs that decided multiplied prices by
-    dollars: bool = False  # whether the file calls its prices so
     calls: np.ndarray | None = None  # see LongForm; None for an export
     left_out: Mapping[str, int] = field(default_factory=dict)  # how many other rows the file has, by the reason
 
@@ -58,7 +56,7 @@ class LoggedRows:
 
     @property
     def unit(self) -> PriceUnit:
-        return PriceUnit.of_rows(self.scales.tolist(), self.dollars)
+        return PriceUnit.of_rows(self.scales.tolist())
 
     @property
     def expert_names(self) -> tuple[str, ...]:
@@ -69,7 +67,7 @@ class LoggedRows:
 
 
 def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
-    """address: of the log, or its export. run: only its decisions. Left out: rows without a propensity or inputs, repetitions."""
+    """address: of the log, or its export. run: only its decisions. Left out: rows without a propensity or inputs."""
     file = str(address)
     if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
         found = read_long_form(address, run)
@@ -78,8 +76,7 @@ def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
     elif run is not None:
         raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
     else:
-        columns, again = read_export(address)
-        rows, left_out = rows_of(file, columns, None), {"with an answer that came before": again}
+        rows, left_out = rows_of(file, read_export(address), None), {}
     kept = np.ones(len(rows), dtype=bool)
     for why, lacking in gaps_of(rows).items():
         left_out[why] = left_out.get(why, 0) + int((kept & lacking).sum())
@@ -111,8 +108,8 @@ def explored_rows(rows: LoggedRows) -> LoggedRows:
     return rows.take(rows.propensities < 1)
 
 
-def read_export(file: Path) -> tuple[dict[str, Any], int]:
-    """The columns of an export, as `read_long_form` gives them, and how many rows were left out: their answers came before."""
+def read_export(file: Path) -> dict[str, Any]:
+    """The columns of an export, as `read_long_form` gives them."""
     names = read_header(file).names if file.is_file() else []
     sheet = read_sheet(file, [name for name in ("id", TEXT, "expert") if name in names])
     outcome = "loss" if "loss" in sheet.names else "correct"
@@ -122,10 +119,13 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         absent.append(f"{TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)")
     if absent:
         raise L2DError(f"{file}: no column {listed(absent)}; there are {listed(sheet.names)}")
-    money = next(iter(money_of_answers(sheet)), "price")
-    numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
+    if (money := money_of_answers(sheet)) not in ([], ["price"]):
+        raise L2DError(f"{file}: column {money[0]}: the price of an answer is in the column price; rename it")
+    numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
-    whole, sheet = len(sheet), first_answers(sheet, outcome, numbers, [*words, *seen])
+    if "id" in sheet.names:
+        first = np.unique(sheet.words("id"), return_index=True)[1]
+        sheet.refuse("id", "given before", ~np.isin(np.arange(len(sheet)), first))
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name in numbers:
         most = 1 if name in LIMITED else np.inf
@@ -135,23 +135,8 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     return {
         "id": sheet.columns["id"].to_pylist() if "id" in sheet.names else numbered,
         **{name: sheet.columns[name].to_pylist() for name in words},
-        **{"price" if name == money else name: values for name, values in found.items()},
-        DOLLARS: "usd" in money,
-    }, whole - len(sheet)
-
-
-def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str], inputs: Sequence[str]) -> Sheet:
-    """The first rows (with an outcome) of each id and expert, completed from the others, which must have the same inputs."""
-    if "id" not in sheet.names:
-        return sheet
-    numbers: dict[tuple[str, str], int] = {}
-    keys = zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)
-    answer = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
-    sheet, chosen = chosen_answers(sheet, answer, outcome, [*columns, *inputs])
-    for column in inputs:
-        differ = differing(sheet, column, chosen[answer])
-        sheet.refuse(column, "differs although id and expert are the same", differ)
-    return sheet.take(np.isin(np.arange(len(sheet)), chosen))
+        **found,
+    }
 
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:
@@ -171,7 +156,6 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
         embedded=any(name.startswith(EMBEDDED) for name in seen),
         about=about,
         scales=as_floats(columns.get(SCALE, unknown)),
-        dollars=bool(columns.get(DOLLARS)),
     )
 
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from l2d.data.arrays import same_name
-from l2d.data.cells import cell_amount, cell_word, missing
+from l2d.data.cells import missing
 from l2d.data.sets.outcomes import ALSO_CALLED, OUTCOMES, PROPENSITY, SAID, check_answers, near_names, refuse_near
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
 
 EXPERT, ID = "expert", "id"
-WORDS = ("prediction", "answer", "prompt", EXPERT)  # columns in which Yes is no number
 MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": "latency_", "propensity": PROPENSITY}
@@ -130,15 +129,6 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     if len(chosen) == len(answer):
         return sheet, chosen
     return _completed(sheet, np.unique(answer, return_inverse=True)[1], columns), chosen
-
-
-def differing(sheet: Sheet, column: str, kept: np.ndarray) -> np.ndarray:
-    """bool [n]: whether neither cell is empty and it is another number or word than in the row `kept` [n]."""
-    words = sheet.words(column, gaps=True)
-    values = [np.nan if column in WORDS else cell_amount(word) for word in words]
-    as_read = [word if np.isnan(value) else cell_word(value) for word, value in zip(words, values, strict=True)]
-    cells = np.array(as_read, dtype=object)
-    return np.asarray((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
 
 
 def _completed(sheet: Sheet, answer: np.ndarray, columns: Sequence[str]) -> Sheet:
