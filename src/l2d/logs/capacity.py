@@ -80,6 +80,7 @@ def decide_within(database: Database, drafts: Sequence[Draft], limits: Limits) -
     except NobodyFree:
         database.execute("ROLLBACK TO drafts")
         raise
+    database.execute("RELEASE drafts")
     add_decisions(database, found)
     return found
 

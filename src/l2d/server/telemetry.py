@@ -40,9 +40,10 @@ class Telemetry:
 
     async def answer(self, way: Exchange, headers: Mapping[str, str], began: int) -> ChatAnswer:
         """way.answer(), within a span that ends with the answer's last byte. began: nanoseconds since 1970."""
-        name = f"{operation(way)} {way.chat.body['model']}"
-        span = self.tracer.start_span(name, extract(headers), SpanKind.CLIENT, start_time=began)
-        way.ended = partial(self.end, span, way, began)
+        kind, model = "embeddings" if way.chat.path == EMBEDDINGS else "chat", str(way.chat.body["model"])
+        about = {"gen_ai.operation.name": kind, "gen_ai.provider.name": "l2d", "gen_ai.request.model": model}
+        span = self.tracer.start_span(f"{kind} {model}", extract(headers), SpanKind.CLIENT, start_time=began)
+        way.ended = partial(self.end, span, way, began, about)
         try:
             found = await way.answer()
         except BaseException as error:
@@ -52,9 +53,9 @@ class Telemetry:
             way.ended(found.usage, None if found.status == OK else str(found.status))
         return found
 
-    def end(self, span: Span, way: Exchange, began: int, usage: Mapping[str, Any] | None, problem: str | None) -> None:
-        about: dict[str, Any] = {"gen_ai.operation.name": operation(way), "gen_ai.provider.name": "l2d"}
-        about["gen_ai.request.model"] = str(way.chat.body["model"])
+    def end(
+        self, span: Span, way: Exchange, began: int, about: dict[str, str], usage: Any, problem: str | None
+    ) -> None:
         if way.expert:
             about |= {"gen_ai.response.model": way.model, "l2d.expert": way.expert}
         if problem is not None:
@@ -68,10 +69,6 @@ class Telemetry:
         self.seconds.record((time.time_ns() - began) / 1e9, about)
         for kind, number in used.items():
             self.tokens.record(number, about | {"gen_ai.token.type": kind})
-
-
-def operation(way: Exchange) -> str:
-    return "embeddings" if way.chat.path == EMBEDDINGS else "chat"
 
 
 def facts(decision: Decision) -> dict[str, Any]:
