@@ -23,10 +23,10 @@ class PriceUnit:
     currency: str | None = None  # "$" if they are dollars, "" if not
 
     @classmethod
-    def of_rows(cls, scales: Iterable[float]) -> "PriceUnit":
-        """scales: NaN where not known; the last one that changes prices counts."""
+    def of_rows(cls, scales: Iterable[float], dollars: bool) -> "PriceUnit":
+        """scales: NaN where not known; the last one that changes prices counts. dollars: whether the data call their prices so."""
         found = [scale for scale in scales if scale not in NO_SCALE and not math.isnan(scale)]
-        return cls(found[-1] if found else None)
+        return cls(found[-1] if found else None, "$" if dollars else None)
 
     @classmethod
     def from_log(cls, entry: Mapping[str, Any]) -> "PriceUnit":

@@ -56,7 +56,7 @@ class LoggedRows:
 
     @property
     def unit(self) -> PriceUnit:
-        return PriceUnit.of_rows(self.scales.tolist())
+        return PriceUnit.of_rows(self.scales.tolist(), dollars=False)
 
     @property
     def expert_names(self) -> tuple[str, ...]:
