@@ -13,7 +13,6 @@ from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
 from l2d.commands.curve import main
-from l2d.commands.report import write_report
 from l2d.config import check
 from l2d.core.results import read_metrics
 from l2d.training.walk import train
@@ -43,16 +42,6 @@ def test_what_is_written(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
         rows = list(csv.DictReader(lines))
     assert {row["kind"] for row in rows} == {"router", "single", "mixture", "oracle"}
     assert [row["name"] for row in rows if row["kind"] == "single"] == ["model 0", "model 1", "model 2"]
-
-
-@pytest.mark.slow
-def test_the_report_has_the_curves_figures(runs: Path) -> None:
-    write_report([str(runs)])
-    assert "AIQ" not in (runs / "report" / "tables.md").read_text(encoding="utf-8")
-    run(runs, "method=mild")
-    write_report([str(runs)])
-    text = (runs / "report" / "tables.md").read_text(encoding="utf-8")
-    assert "| 0.8272 | +0.0833 | 50% | 55% |" in text
 
 
 @pytest.mark.slow

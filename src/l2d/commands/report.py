@@ -1,11 +1,9 @@
 """l2d report [FOLDER] [experiment=NAME] [key=value ...]: tables, LaTeX and a page of finished runs."""
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2d.analysis.curve.show import gains_table
 from l2d.analysis.report.compare import findings_of, sentence, summarise
 from l2d.analysis.report.paper import PAPER
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells, with_tuned
@@ -22,8 +20,7 @@ USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=va
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
 Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex. If runs are of the paper's
-experiments, also verdicts.md: each number of the paper beside ours. FOLDER/paper.csv may have another paper's numbers.
-If l2d curve has drawn curves in FOLDER, tables.md has their AIQ, gains at a budget and savings."""
+experiments, also verdicts.md: each number of the paper beside ours. FOLDER/paper.csv may have another paper's numbers."""
 WORDS = """FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the cells of
 that sweep are shown (default: all finished runs)"""
 EXAMPLES = """examples:
@@ -77,11 +74,9 @@ def write_report(words: Sequence[str]) -> str:
     cells = chosen_cells(folder, overrides)
     paper = own if (own := folder / PAPER.name).is_file() else PAPER
     entries, findings, out, named = summarise(cells, paper), findings_of(cells), folder / "report", titles()
-    markdown = [markdown_findings(findings, named), markdown_tables(entries, named)]
-    if drawn := sorted(folder.glob("curves/*/summary.json")):  # by l2d curve
-        markdown.append(gains_table([json.loads(file.read_text(encoding="utf-8")) for file in drawn]))
+    tables = f"{markdown_findings(findings, named)}\n{markdown_tables(entries, named)}"
     page = html_page(entries, findings, cells, " ".join(overrides) or str(folder), named)
-    files = {"index.html": page, "tables.md": "\n".join(markdown), "tables.tex": latex_tables(entries, named)}
+    files = {"index.html": page, "tables.md": tables, "tables.tex": latex_tables(entries, named)}
     if measured := measured_in(cells, paper):
         files["verdicts.md"] = f"# The paper's numbers and these runs\n\n{verdicts_page(measured, named, paper)}"
     out.mkdir(exist_ok=True)

@@ -1,13 +1,13 @@
 """A curve for a reader: a table, a CSV file, a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.curve.trace import REACHED, Curve, Mark
 from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
-from l2d.utils.text import aligned, counted, markdown
+from l2d.utils.text import aligned, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,9 +20,13 @@ STYLES: dict[str, dict[str, Any]] = {
     "oracle": {"color": "tab:green", "linestyle": ":"},
 }
 COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
-
-
-FIGURES = ("AUC", "AIQ", "gain at the budget", "of the oracle's gap", "price saved at equal accuracy")
+FIGURES = {  # by title: the key of the summary, and how it is shown
+    "AUC": ("auc", ".4f"),
+    "AIQ": ("aiq", ".4f"),
+    "gain at the budget": ("gain_at_budget", "+z.4f"),
+    "of the oracle's gap": ("gap_closed", ".0%"),
+    "price saved at equal accuracy": ("price_saved", ".0%"),
+}
 
 
 def curve_label(kind: str) -> str:
@@ -34,8 +38,9 @@ def curve_text(curve: Curve) -> str:
     rows = [[f"router, {prices.setting(mark.at)}", *_cells(mark, prices)] for mark in curve.of("router")]
     rows += [[f"always {mark.name}", *_cells(mark, prices)] for mark in curve.of("single")]
     title, figures = " ".join(found[key] for key in NAMED), list[list[str]]()
-    for kind, cells in figure_rows(found).items():
+    for kind in found["gain_at_budget"]:
         price = found["price_to_reach"][kind]
+        cells = ["" if (x := found[name].get(kind)) is None else f"{x:{form}}" for name, form in FIGURES.values()]
         figures.append([curve_label(kind), "never" if price is None else prices.show_amount(price), *cells])
     listed = ", ".join(prices.short(model["price"]) for model in found["models"])  # groups may differ in nothing else
     loss = ["loss a query"] if prices.sign else []
@@ -58,26 +63,6 @@ def _cells(mark: Mark, prices: Prices) -> list[str]:
     whole = prices.loss(mark.error, mark.price)
     loss = [] if whole is None else [prices.money(whole)]
     return [prices.show_amount(mark.price), f"{mark.error:.4f}", *loss, spread, str(mark.seeds)]
-
-
-def figure_rows(found: Mapping[str, Any]) -> dict[str, list[str]]:
-    shown = {"auc": ".4f", "aiq": ".4f", "gain_at_budget": "+z.4f", "gap_closed": ".0%", "price_saved": ".0%"}
-    return {
-        kind: ["" if (x := found[name].get(kind)) is None else f"{x:{form}}" for name, form in shown.items()]
-        for kind in found.get("gain_at_budget", {})  # which older files lack
-    }
-
-
-def gains_table(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """The figures of several curves as Markdown, a row per curve and method."""
-    rows = [
-        [*(found[key] for key in NAMED), curve_label(kind), *cells]
-        for found in summaries
-        for kind, cells in figure_rows(found).items()
-    ]
-    table = markdown([*NAMED, "curve", *FIGURES], rows)
-    about = "The budget is the price of the most accurate model. The gain is in accuracy, over the best model within the budget."
-    return f"### Error against price\n\n{about}\n\n{table}\n"
 
 
 def curve_figure(curve: Curve) -> "Figure":
