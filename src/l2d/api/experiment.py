@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from l2d.config import Experiment, check, compose
 from l2d.config.signatures import forget_sources
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError, ParameterError, unknown
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.user_errors import MISTAKES, one_line
 
 GROUPS = ("setup", "experts", "trainer", "logger", "router", "recipe", "cost", "method")
@@ -48,26 +48,17 @@ def make_experiment(
             raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
         if "prices" in cost:
             config["cost"]["prices"] = cost["prices"]
+        open_to_all = ("recipe.optimizer", *(("method",) if of_caller else ()))  # their class has the last word
         for key, value in options.items():
             if key not in chosen:
-                own = ("recipe.optimizer.", *(("method.",) if of_caller else ()))
-                set_value(config, key, value, new=key.startswith(own))
+                new = key.startswith(open_to_all)
+                OmegaConf.update(config, key, plain_value(value), merge=True, force_add=new)
         return check(config)
     except MISTAKES as error:
         how = ""
         if isinstance(error, ParameterError) and error.problem == "is missing":
             how = f"; give it as options={{{error.parameter!r}: …}}"
         raise L2DError(one_line(error) + how) from error
-
-
-def set_value(config: DictConfig, key: str, value: Any, *, new: bool) -> None:
-    """Mappings are merged. new: the key may be missing, as arguments of an optimizer or of a class of the caller's own are."""
-    place, _, name = key.rpartition(".")
-    parent = OmegaConf.select(config, place) if place else config
-    known = list(map(str, parent)) if isinstance(parent, DictConfig) else []
-    if name not in known and not new:
-        raise ParameterError(key, unknown("key", name, known))
-    OmegaConf.update(config, key, plain_value(value), merge=True, force_add=True)
 
 
 def plain_value(value: Any) -> Any:
