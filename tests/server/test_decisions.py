@@ -257,28 +257,6 @@ def test_concurrent_requests_are_gathered(run: Untrained, monkeypatch: pytest.Mo
     assert [one.choices[0].ranking for one in found] == [one.ranking for one in router.route(PROMPTS[:10])]
 
 
-def test_quick_requests_that_are_alone_do_without_the_thread(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one shows how long they take."""
-    router, threads = Router.load(run.path), list[str]()
-
-    def noted(asked: Any, own: Any = decide_together) -> Any:
-        threads.append(threading.current_thread().name)
-        return own(asked)
-
-    monkeypatch.setattr(decisions, "decide_together", noted)
-
-    async def ask(quick: float) -> None:
-        monkeypatch.setattr(decisions, "QUICK", quick)
-        batcher = Batcher()
-        for prompt in PROMPTS[:2]:
-            await batcher.ask(router, [prompt])
-        batcher.stop()
-
-    asyncio.run(ask(60.0))
-    asyncio.run(ask(0.0))
-    assert threads == ["decisions_0", "MainThread", "decisions_0", "decisions_0"]
-
-
 def test_too_many_waiting_requests_are_refused(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "MOST_WAITING", 2)
 

@@ -1,7 +1,6 @@
 """Decisions for many clients: concurrent requests share a forward pass, and drift is watched."""
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,8 +19,6 @@ from l2d.utils.errors import L2DError
 
 GATHER = 0.1  # of the last pass's time, to wait for others if it had several
 LONGEST_WAIT = 0.01  # seconds
-QUICK = 0.005  # seconds of the last pass; then the next does without a thread, which would take longer to wake
-MOST_QUICK = 64  # queries in such a pass
 MOST_QUERIES = 64  # in one pass
 MOST_WAITING = 1024  # requests; more are refused
 WINDOW = 1000  # inputs whose distance counts
@@ -72,15 +69,15 @@ def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]
 
 
 class Batcher:
-    """Gathers concurrent requests into one forward pass. Quick ones are decided at once; others in a thread, while more gather.
-    most: queries in one pass. observe: is told how many there were."""
+    """Gathers concurrent requests into one forward pass, in a thread. most: queries in one pass. observe: is told how many there
+    were."""
 
     def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
         self.most, self.observe = most, observe
         self._waiting: deque[tuple[Asked, asyncio.Future[AnsweredTogether]]] = deque()
         self._pool = ThreadPoolExecutor(1, "decisions")
         self._working: asyncio.Task[None] | None = None
-        self._seconds = math.inf  # of the last pass
+        self._seconds = 0.0  # of the last pass
 
     def stop(self) -> None:
         self._pool.shutdown()
@@ -107,10 +104,7 @@ class Batcher:
                 number += len(batch[-1][0][1])
             self.observe(number)
             asked, answers = zip(*batch, strict=True)
-            if self._seconds < QUICK and number <= MOST_QUICK:
-                found = self._decide(asked)
-            else:
-                found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
+            found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
             for answer, result in zip(answers, found, strict=True):
                 if answer.done():  # the client has gone
                     continue
