@@ -1,9 +1,8 @@
 """The tables of a search."""
 
-import pytest
 from tests.metrics_example import example_metrics
 
-from l2d.tuning.show import Trial, ablation_table, ordered
+from l2d.tuning.show import Trial, ablation_table
 
 LOSSES = {"tuned": {0: 0.1, 1: 0.2}, "tdef": {0: 0.3, 1: 0.3}}
 RUNS = {
@@ -33,10 +32,3 @@ def test_the_table_by_hand() -> None:
 def test_names_of_trials() -> None:
     names = [Trial(settings, 0.1, 1).name for settings in ({}, {"method.tau": 0.5, "seed": 1})]
     assert names == ["as it is", "method.tau=0.5 seed=1"]
-
-
-@pytest.mark.parametrize(("last_wins", "order"), [(True, "cba"), (False, "bca")])
-def test_the_order_of_trials(last_wins: bool, order: str) -> None:
-    """b and c are equally good."""
-    trials = [Trial({name: 0}, value, 1) for name, value in {"a": 0.2, "b": 0.1, "c": 0.1}.items()]
-    assert "".join(one.name[0] for one in ordered(trials, last_wins)) == order

@@ -148,6 +148,13 @@ def test_of_equal_settings_of_a_users_own_grid_the_first_wins(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_of_equal_sizes_of_rho_the_largest_wins(tmp_path: Path) -> None:
+    shop: Any = Shop(tmp_path, "tune.offsets=[1,5]", "tune.final_seeds=[0]")
+    tune(shop)
+    assert found_in(tmp_path)[0]["settings"]["method.rho.offset"] == 5
+
+
+@pytest.mark.slow
 def test_a_trial_that_fails_is_an_error_and_leaves_no_older_result(tmp_path: Path) -> None:
     shop: Any = Shop(tmp_path, TAUS, "tune.final_seeds=[0]", loss=by_tau({0.5: 0.2, 1.5: 0.2, 2.5: 0.1}))
     shop.broken = lambda cell: cell.settings["method.tau"] == 2.5

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from l2d.config import CONF, SearchSettings, Settings, chosen_groups, compose, groups, launchers
+from l2d.config import CONF, SearchSettings, Settings, compose, groups, launchers
 from l2d.config.composing import override_text, register_resolvers
 from l2d.config.identity import PLACES
 from l2d.runs.sweep import mark_started, write_error
@@ -34,10 +34,11 @@ class HydraCommand:
 def help_text(command: HydraCommand) -> str:
     """The groups, each choice with the first line of its file, then the keys with their meaning."""
     defaults = compose(name=command.config, with_hydra=True)
-    chosen = chosen_groups(defaults)
+    known, made = groups(), defaults.hydra.runtime.choices
+    chosen = {group: made[group] for group in known if group in made}
     usage = f"usage: l2d {command.name} [group=choice ...] [key=value ...]"
     lines = [command.description, "", usage, "", "groups, and their choices:"]
-    listed = {f"  {group}": options for group, options in groups().items() if group in chosen}
+    listed = {f"  {group}": options for group, options in known.items() if group in chosen}
     listed["\nhydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"] = launchers()
     for group, options in listed.items():
         lines += [group, *(f"    {choice:<17} {meaning}" for choice, meaning in options.items())]

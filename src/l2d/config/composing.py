@@ -78,12 +78,6 @@ def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:
     return {str(key): str(value) for key, value in (sweeper.params or {}).items()}
 
 
-def chosen_groups(config: Any) -> dict[str, str | None]:
-    """{group: its choice} of a config composed with Hydra's own settings; None for a group without a choice."""
-    chosen = config.hydra.runtime.choices
-    return {group: chosen[group] for group in groups() if group in chosen}
-
-
 def groups() -> dict[str, dict[str, str]]:
     """{group: {choice: its one-line description}}: every file in conf/ begins with one."""
     folders = [folder for folder in sorted(CONF.iterdir()) if folder.is_dir() and folder.name != "hydra"]

@@ -29,11 +29,6 @@ class Trial:
         return " ".join(overrides_of(self.settings)) or "as it is"
 
 
-def ordered(trials: Sequence[Trial], last_wins: bool) -> list[Trial]:
-    """Best first. last_wins: ties go to the last trial, else to the first."""
-    return sorted(reversed(trials) if last_wins else trials, key=lambda trial: trial.value)
-
-
 def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     rows = [
         [trial.name, f"{trial.value:.4f}", " ".join(f"{one:.4g}" for one in trial.rho), str(trial.runs)]

@@ -19,7 +19,7 @@ from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
 from l2d.tuning.grid import NothingToSearch, Settings, overrides_of, own_grid, rho_grid
-from l2d.tuning.show import CONTROLS, Trial, ablation_table, controls, ordered, trial_rows
+from l2d.tuning.show import CONTROLS, Trial, ablation_table, controls, trial_rows
 from l2d.utils.errors import L2DError, under
 from l2d.utils.files import write_json, write_text
 from l2d.utils.text import aligned, counted, csv_text
@@ -113,7 +113,7 @@ class Study:
         self.run_cells([cell for cells in cells_of for cell in cells], workers / "trials")
         found = [judged(settings, cells) for settings, cells in zip(self.trials, cells_of, strict=True)]
         # Ties in a grid of ρ go to the last trial, since larger ρ are safer.
-        best_first = ordered(found, last_wins=self.options.values is None)
+        best_first = sorted(found if self.options.values else reversed(found), key=lambda trial: trial.value)
         header, rows = trial_rows(best_first)
         write_text(self.folder / "trials.csv", csv_text([header, *rows]))
         winner = best_first[0]
