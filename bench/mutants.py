@@ -7,11 +7,9 @@ A mistake is caught by the first test that fails with it and passes without it. 
 once in its file is stale. The copy is made at the start, so the tree may change meanwhile.
 """
 
-import compileall
 import csv
 import json
 import os
-import py_compile
 import shutil
 import signal
 import subprocess
@@ -119,7 +117,7 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
 
 
 def copy_tree(root: Path, to: Path) -> None:
-    """Compiled so that a changed source is noticed by its contents: two mistakes may be put in within a second."""
+    """Without compiled files: two mistakes may be put in within a second, and each must be seen."""
     hidden = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
     made = {"runs", "site", "build", "dist"}  # the root's only: src/l2d/runs is a package
 
@@ -127,9 +125,6 @@ def copy_tree(root: Path, to: Path) -> None:
         return {*hidden(folder, names), *(made if Path(folder) == root else ())}
 
     shutil.copytree(root, to, symlinks=True, ignore=left_out)
-    checked = py_compile.PycInvalidationMode.CHECKED_HASH
-    for folder in ("src", "tests"):
-        compileall.compile_dir(to / folder, quiet=2, invalidation_mode=checked)
 
 
 def read_mistakes(file: Path, words: list[str]) -> list[Mistake]:

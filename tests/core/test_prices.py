@@ -20,13 +20,12 @@ def test_an_error_of_two_cents() -> None:
     assert prices.listed_from([0.005, 0.0], ["a", "b"]) == [0.25, 0.0]
     assert (prices.amount_of(0), prices.amount_of(1), prices.amount(1.0)) == (0.005, 0.0, 0.02)
     assert (prices.weight, prices.in_costs(1.0), prices.unit.currency, prices.counted) == (150.0, 50.0, "$", True)
-    assert prices.loss(0.5, 0.005) == pytest.approx(0.015)
     assert [prices.show(0.25), prices.show(-0.25, "+"), prices.short(0.005)] == ["$0.005000", "-$0.005000", "$0.005"]
 
 
 def test_units_of_one_error() -> None:
     prices = Prices.of(config(scale=0.5), listed=(0.1,))
-    assert (prices.amount_of(0), prices.weight, prices.unit.currency, prices.loss(0.5, 1.0)) == (0.2, 0.5, "", None)
+    assert (prices.amount_of(0), prices.weight, prices.unit.currency) == (0.2, 0.5, "")
     assert [prices.show(0.25), prices.show(0.25, "+"), prices.notes] == ["0.2500", "+0.2500", []]
     assert ERRORS.show(0.125) == "0.1250"
 

@@ -169,10 +169,6 @@ class Prices:
     def short(self, amount: float) -> str:
         return f"{self.sign}{amount:.4g}"
 
-    def loss(self, error: float, amount: float) -> float | None:
-        """The dollars of an error rate and a price; None if amounts are no dollars."""
-        return None if self.error_price is None else error * self.error_price + amount
-
     def money(self, amount: float, sign: str = "") -> str:
         """Dollars, with four digits more than the price of an error begins with, at least cents."""
         digits = max(2, 4 - math.floor(math.log10(self.error_price or 1.0)))
@@ -190,10 +186,10 @@ ERRORS = Prices()  # amounts in units of one error
 def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
     there = f"the experts are {', '.join(experts)}"
     if isinstance(prices, Mapping):
-        if unknown := [name for name in prices if name not in experts]:
-            raise ParameterError("prices", f"unknown expert {', '.join(map(str, unknown))}; {there}")
-        if missing := [name for name in experts if name not in prices]:
-            raise ParameterError("prices", f"no price for {', '.join(missing)}; {there}")
+        if odd := {*map(str, prices)} ^ {*experts}:
+            raise ParameterError(
+                "prices", f"one for each expert and no other, not so: {', '.join(sorted(odd))}; {there}"
+            )
         prices = [prices[name] for name in experts]
     try:
         if isinstance(prices, str | bytes | Set):

@@ -60,8 +60,8 @@ def curve_text(curve: Curve) -> str:
 
 def _cells(mark: Mark, prices: Prices) -> list[str]:
     spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
-    whole = prices.loss(mark.error, mark.price)
-    loss = [] if whole is None else [prices.money(whole)]
+    dollars = prices.error_price
+    loss = [] if dollars is None else [prices.money(mark.error * dollars + mark.price)]
     return [prices.show_amount(mark.price), f"{mark.error:.4f}", *loss, spread, str(mark.seeds)]
 
 
