@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from l2d.core import guard
 from l2d.core.guard import Guard, HeldOut, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
 from l2d.core.results import ESTIMATED
+from l2d.utils.plain import from_plain
 
 
 def fitted(utilities: torch.Tensor | None, decisions: torch.Tensor, costs: torch.Tensor) -> Guard:
@@ -224,7 +225,7 @@ def test_a_guard_decides_in_one_of_three_ways() -> None:
 
 @pytest.mark.parametrize("guard", [Guard(None, None, 1, 0.25, 0.1, 1.0), Guard((0.1, -0.1), 1, 1, 0.0, None)])
 def test_round_trip_through_json(guard: Guard) -> None:
-    again = Guard.from_dict(json.loads(json.dumps(asdict(guard))))
+    again = from_plain(Guard, json.loads(json.dumps(asdict(guard))))
     assert again == guard
     assert hash(again) == hash(guard)
 

@@ -121,6 +121,6 @@ def test_another_version_is_refused(version: Any, shown: str, tmp_path: Path) ->
 
 
 def test_reading_needs_no_torch() -> None:
-    code = "import sys; from l2d.core.results import _adapter; _adapter(); print({'torch', 'numpy'} & {*sys.modules})"
+    code = "import sys; from l2d.core.results import RunMetrics, adapter; adapter(RunMetrics); print({'torch', 'numpy'} & {*sys.modules})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

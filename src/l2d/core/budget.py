@@ -13,6 +13,7 @@ from l2d.core.costs import paid
 from l2d.core.guard import Guard, HeldOut, fit_guard, paired
 from l2d.core.prices import ERRORS, Prices
 from l2d.utils.errors import ParameterError
+from l2d.utils.plain import from_plain
 from l2d.utils.seeding import stream
 from l2d.utils.text import Z
 
@@ -50,10 +51,9 @@ class OperatingPoint:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "OperatingPoint":
-        kept = {**content, "guard": Guard.from_dict(content["guard"])}
-        kept |= {name: tuple(content[name]) for name in ("spend_interval", "allowed")}
-        dollars, latency = 1.0 if kept.pop("currency", "") else None, float(kept.pop("with_latency", False))
-        return cls(**kept, unit=Prices(error_price=dollars, latency_price=latency))
+        dollars, latency = content.get("currency", ""), float(content.get("with_latency", False))
+        unit = Prices(error_price=1.0 if dollars else None, latency_price=latency)
+        return replace(from_plain(cls, dict(content)), unit=unit)
 
     def __str__(self) -> str:
         spend, low, high = map(self.unit.short, (self.spend, *self.spend_interval))

@@ -1,9 +1,7 @@
 """Guard: falls back to the best single expert unless the router is cheaper on rows that it did not see (by a standard error, if a
 log estimates the costs), and adds offsets to the experts' scores if these gain two. bench/guard.py measures how often it errs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,11 +38,6 @@ class Guard:
         if self.constant is not None:
             return torch.full_like(decisions, self.constant)
         return decisions if self.offsets is None else with_offsets(utilities, self.offsets)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Guard":
-        offsets = content["offsets"]
-        return cls(**{**content, "offsets": None if offsets is None else tuple(offsets)})
 
 
 @dataclass(frozen=True)

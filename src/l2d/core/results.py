@@ -1,13 +1,12 @@
 """The typed content of metrics.json, the result of a finished run; no torch. A field with a default is left out if it is None."""
 
-import json
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from l2d.utils.errors import L2DError
 from l2d.utils.parameters import clearest_problem
+from l2d.utils.plain import adapter
 
 # Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
 SCHEMA_VERSION: Final = 6
@@ -185,7 +184,7 @@ class RunMetrics(RoutingMetrics):
     plans: PlanEvidence | None = None
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = _adapter().dump_python(self, exclude_defaults=True)
+        found: dict[str, Any] = adapter(RunMetrics).dump_python(self, exclude_defaults=True)
         return found
 
     @property
@@ -193,24 +192,13 @@ class RunMetrics(RoutingMetrics):
         return self.method_buffers.get("rho", [])
 
 
-@cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(RunMetrics)
-
-
-def of_plain(content: dict[str, Any]) -> RunMetrics:
-    found: RunMetrics = _adapter().validate_json(json.dumps(content))
-    return found
-
-
 def read_metrics(file: Path) -> RunMetrics:
     """The metrics.json of a finished run. A damaged file, or one of another schema version, is refused."""
     from pydantic import ValidationError
 
     try:
-        return _adapter().validate_json(file.read_bytes())
+        found: RunMetrics = adapter(RunMetrics).validate_json(file.read_bytes())
+        return found
     except ValidationError as error:
         raise L2DError(f"{file}: {_problem(error.errors(include_url=False))}; force=true re-runs it") from None
 

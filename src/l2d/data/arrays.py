@@ -88,12 +88,6 @@ class Seen:
     white: int = 255
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # a fingerprint has the repr
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Seen:
-        """From what dataclasses.asdict and JSON made of it."""
-        categories = {name: tuple(values) for name, values in content.get("categories", {}).items()}
-        return cls(**{**content, "features": tuple(content["features"]), "categories": categories})
-
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the numbers that the features make."""

@@ -18,7 +18,7 @@ from l2d.config import Experiment
 from l2d.core import results
 from l2d.core.guard import Guard, HeldOut
 from l2d.core.metrics import collapsed_expert
-from l2d.core.results import RunMetrics, Score, of_plain
+from l2d.core.results import RunMetrics, Score
 from l2d.data.arrays import Answers, Panel, Seen
 from l2d.data.sets.large import find_files, layout_of, pieces_of, sheets_of
 from l2d.data.sets.table import Table
@@ -34,6 +34,7 @@ from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError, under
+from l2d.utils.plain import from_plain
 from l2d.utils.text import counted, say
 
 NEEDS = "needs all rows in memory, so a single file as dataset.path"
@@ -114,23 +115,21 @@ def verdict(passes: Passes, reader: Reader, routers: Routers, known: Known, samp
     own = parts["routing"]
     oracle = own["baselines"]["oracle"]
     own["collapsed_expert"] = None if oracle is None else collapsed_expert(own["ratios"], oracle["ratios"])
-    metrics = of_plain(
-        {
-            **own,
-            "schema_version": results.SCHEMA_VERSION,
-            "capabilities": {**method.capabilities(), "reads_text": False},
-            "evaluation": "cross_validate",
-            "validation": {field.name: own[field.name] for field in fields(Score)},
-            "guarded": parts["guarded"],
-            "decision": method.decision,
-            "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
-            "rows": {"train": n, "validation": len(sample), "test": n},
-            "checkpoint": "last",
-            "epochs": 0,
-            "kept_epoch": 0,
-        }
-    )
-    return metrics, guards[-1]
+    content = {
+        **own,
+        "schema_version": results.SCHEMA_VERSION,
+        "capabilities": {**method.capabilities(), "reads_text": False},
+        "evaluation": "cross_validate",
+        "validation": {field.name: own[field.name] for field in fields(Score)},
+        "guarded": parts["guarded"],
+        "decision": method.decision,
+        "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
+        "rows": {"train": n, "validation": len(sample), "test": n},
+        "checkpoint": "last",
+        "epochs": 0,
+        "kept_epoch": 0,
+    }
+    return from_plain(RunMetrics, content), guards[-1]
 
 
 def tensors_of(routers: Routers, sample: Rows) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
 from l2d.logs.databases import reading
 from l2d.utils.errors import L2DError
+from l2d.utils.plain import from_plain
 
 JOINED = """
 SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.router_choice, o.correct, o.loss,
@@ -51,7 +52,7 @@ class RunInputs:
     @classmethod
     def read(cls, about: str) -> "RunInputs":
         found = json.loads(about)
-        seen, experts, shape = Seen.from_dict(found["seen"]), tuple(found["experts"]), tuple(found["shape"])
+        seen, experts, shape = from_plain(Seen, found["seen"]), tuple(found["experts"]), tuple(found["shape"])
         return cls(experts, shape, seen, found["encoder"], PriceUnit.from_log(found), found.get("reading", ""))
 
     @property

@@ -17,6 +17,7 @@ from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically
+from l2d.utils.plain import from_plain
 from l2d.utils.text import listed
 from l2d.utils.version import own_version
 
@@ -69,34 +70,26 @@ class RouterDescription:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "RouterDescription":
-        seen, prices = dict(content["input"]), content["prices"]
-        own: dict[str, Any] = {name: content[name] for name in ("num_classes", "factor")} | {
-            "plan": content.get("plan")
-        }
-        own |= {"experts": tuple(content["experts"]), "prices": None if prices is None else tuple(prices)}
-        own |= {"shape": tuple(seen.pop("shape")), "encoder": seen.pop("encoder")}
-        return cls(**own, seen=Seen.from_dict(seen), guard=Guard.from_dict(content["guard"]))
+        seen = dict(content["input"])
+        return from_plain(cls, {**content, "shape": seen.pop("shape"), "encoder": seen.pop("encoder"), "seen": seen})
 
 
 def check_description(about: RouterDescription) -> None:
-    """Raises ValueError if a part is of another kind than training writes, or cannot be used."""
+    """Raises ValueError if a part cannot be used."""
     names, p, guard = about.experts, len(about.experts), about.guard
     numbers = [*(about.prices or ()), *(guard.offsets or ()), about.factor, guard.gain, guard.needed]
     places = [guard.best, *([] if guard.constant is None else [guard.constant])]
     fine = (
         0 < p <= MOST_EXPERTS
-        and all(isinstance(name, str) and name for name in names)
+        and all(names)
         and len({*names}) == p
         and all(part is None or len(part) == p for part in (about.prices, guard.offsets))
-        and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
-        and all(type(place) is int and 0 <= place < p for place in places)
+        and all(map(math.isfinite, numbers))
+        and all(0 <= place < p for place in places)
         and about.factor >= 0
         and 0 < len(about.shape) <= 3
-        and all(type(size) is int and size > 0 for size in (about.num_classes + 1, *about.shape))
+        and min(about.num_classes + 1, *about.shape) > 0
         and max(about.num_classes, math.prod(about.shape)) <= MOST_NUMBERS
-        and all(isinstance(name, str) for name in about.seen.features)
-        and all(value is None or isinstance(value, str) for value in (about.seen.text, about.seen.image, about.plan))
-        and (about.encoder is None or isinstance(about.encoder, dict))
     )
     if not fine:
         raise ValueError("its description does not fit a router")
