@@ -117,7 +117,7 @@ def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
 
 def subject_table(data: Splits, train: torch.Tensor, test: torch.Tensor) -> float:
     """Test loss of the model with the least mean training cost per subject; means are shrunk to the overall mean by one row."""
-    means = mean_by_label(train, data.train.labels, data.num_classes, 1.0)
+    means = mean_by_label(train, data.train.labels, data.arrays.num_classes, 1.0)
     return float(paid(test, means.argmin(dim=1)[data.test.labels]).mean())
 
 

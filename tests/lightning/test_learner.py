@@ -226,18 +226,6 @@ def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) ->
     assert speed(recipe, "cpu") == PLAIN
 
 
-@pytest.mark.parametrize(("gpu", "before", "after"), [(False, None, ""), (False, "3", "3"), (True, None, None)])
-def test_a_gpu_is_hidden_only_where_there_is_none_and_nothing_is_said(
-    gpu: bool, before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before or "")
-    if before is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    learning.hide_missing_gpu()
-    assert os.environ.get("CUDA_VISIBLE_DEVICES") == after
-
-
 @pytest.mark.parametrize(
     ("train", "validation", "named"), [("inf", 1, "train/loss"), ("nan", 1, "train/loss"), (1, "inf", "val/loss")]
 )

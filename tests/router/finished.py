@@ -127,7 +127,7 @@ def untrained(
         network: Any = router.network
         network.keep(run.path)
         kept_guard = guard or held(splits, router)[0]
-        reading = {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.reading.items()}
+        reading = {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.arrays.reading.items()}
         about = describe(experiment, splits, router, kept_guard)
         write_weights(run.path / FILE, {**router.weights(), **kept, **reading}, about)
         write_json(run.path / "metrics.json", {})

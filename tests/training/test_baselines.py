@@ -14,10 +14,7 @@ from tests.router.finished import CELLS, N, untrained
 
 from l2d.data.arrays import Answers
 from l2d.data.split import Split
-from l2d.networks.estimators.estimator import FitRows
-from l2d.networks.estimators.neighbours import Neighbours
-from l2d.training import baselines
-from l2d.training.baselines import KEPT, best_of_category, best_of_neighbours, simple_scores
+from l2d.training.baselines import best_of_category, best_of_neighbours, simple_scores
 
 LISTED = ("cost=error_plus_cost", "cost.prices=[0.05,0.01,0.03]")
 
@@ -63,13 +60,9 @@ def splits(sign: float = 1.0, **changes: Any) -> Any:
         Split(x, rows, Answers(costs[rows]), costs[rows], prices, labels[rows])
         for rows in (torch.arange(0, 200, 2), torch.arange(1, 200, 2))
     )
-    found = {"train": train, "test": test, "train_costs": train.costs, "train_categories": None, "categories": None}
-    return SimpleNamespace(**(found | {"num_classes": 0, "price_weights": None} | changes))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "_known", {})
+    arrays = SimpleNamespace(num_classes=0, categories=changes.get("train_categories"))
+    found = {"train": train, "test": test, "train_costs": train.costs, "train_categories": None, "arrays": arrays}
+    return SimpleNamespace(**(found | {"price_weights": None} | changes))
 
 
 def test_what_the_rows_allow() -> None:
@@ -77,30 +70,7 @@ def test_what_the_rows_allow() -> None:
     assert found.keys() == {"nearest_neighbours"}
     assert found["nearest_neighbours"].deferral_loss < 0.05
     sides = ("left",) * 50 + ("right",) * 50
-    found = simple_scores(splits(train_categories=sides, categories=sides))
+    found = simple_scores(splits(train_categories=sides))
     assert found["category_table"].deferral_loss == 0.0
     images = replace(splits().train, source=torch.zeros(200, 8, 8, 1, dtype=torch.uint8))
     assert simple_scores(splits(train=images)) == {}
-
-
-def test_each_division_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = []
-    fit = Neighbours.fit
-
-    def counted(self: Neighbours, rows: FitRows) -> None:
-        fitted.append(rows)
-        fit(self, rows)
-
-    monkeypatch.setattr(Neighbours, "fit", counted)
-    for _ in range(3):
-        simple_scores(splits())
-    assert len(fitted) == 1
-    simple_scores(splits(-1.0))
-    assert len(fitted) == 2
-    test = splits().test
-    simple_scores(splits(test=replace(test, source=test.source + 1)))  # other inputs with the same costs
-    assert len(fitted) == 3
-    for number in range(2 * KEPT):
-        train = splits().train
-        simple_scores(splits(train=replace(train, costs=train.costs + number)))
-    assert len(baselines._known) == KEPT

@@ -25,7 +25,7 @@ def test_the_best_single_expert(learned: bool, fallback: str, tiny: Callable[...
     by_heart = torch.ones_like(splits.train_costs)
     by_heart[:, 1] = 0
     panel, topics = replace(splits.panel, learned=learned), ("all",) * len(splits.test)
-    data.splits = replace(splits, train_costs=by_heart, panel=panel, categories=topics)
+    data.splits = replace(splits, train_costs=by_heart, panel=panel, arrays=replace(splits.arrays, categories=topics))
     assert int(splits.validation.costs.mean(dim=0).argmin()) == 0
 
     def predict(_: Any, dataloaders: Any) -> list[list[torch.Tensor]]:

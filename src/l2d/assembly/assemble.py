@@ -1,13 +1,12 @@
 """From a dataset, its experts and a cost to the training, validation and test split of a router."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from l2d.core.off_policy import doubly_robust
 from l2d.core.results import ExtremeShares
 from l2d.core.rewards import largest_known
 from l2d.costs.cost import Cost
-from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
+from l2d.data.arrays import Answers, Arrays, Panel, fingerprint_of
 from l2d.data.split import Split
 from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
@@ -39,13 +38,8 @@ class Splits:
     train_costs: Tensor  # before resampling; they choose the best single expert
     panel: Panel
     prices: Tensor | None  # β [p]; None if each row has its own
-    num_classes: int
-    categories: tuple[str, ...] | None  # of the test rows
+    arrays: Arrays  # of which these are the rows
     train_categories: tuple[str, ...] | None  # before resampling
-    ids: np.ndarray | None  # of the test rows
-    train_ids: np.ndarray | None  # of all others
-    seen: Seen
-    reading: Mapping[str, np.ndarray]  # what the encoder of texts has learned
     cost_facts: ExtremeShares | None
     cache: Cache  # of the experts' predictions
     expert_seconds: float = 0.0  # to make or read them
@@ -53,7 +47,6 @@ class Splits:
     price_weights: Tensor | None = None  # PriceModel's, if the log's model has fitted it to the training rows already
     evidence: Evidence | None = None
     largest_cost: float = 0.0  # of the training rows, before noise
-    groups: Tensor | None = None  # int, equal for training rows that belong together; None if none do
 
 
 def assemble(
@@ -125,16 +118,10 @@ def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) 
         train_costs=learned.costs,
         panel=panel,
         prices=prices,
-        num_classes=arrays.num_classes,
-        categories=arrays.categories,
+        arrays=arrays,
         train_categories=arrays.train_categories and tuple(arrays.train_categories[row] for row in train.tolist()),
-        ids=arrays.ids,
-        train_ids=arrays.train_ids,
-        seen=arrays.seen,
-        reading=arrays.reading,
         cost_facts=cost.facts(panel, train),
         cache=request.cache,
-        groups=arrays.groups,
     )
 
 

@@ -113,13 +113,13 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     train = splits.train
     means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
     method = make_method(
-        experiment, train.costs, splits.num_classes, largest_cost=splits.largest_cost, mean_costs=means
+        experiment, train.costs, splits.arrays.num_classes, largest_cost=splits.largest_cost, mean_costs=means
     )
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
     aux = make_aux(
-        settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes, splits.largest_cost
+        settings.aux, settings.aux_weight, train.costs, train.labels, splits.arrays.num_classes, splits.largest_cost
     )
     network = make_network(experiment, splits, method)
     with blaming(experiment.method):

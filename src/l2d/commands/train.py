@@ -55,14 +55,13 @@ def train_job(cfg: Any) -> None:
         experiment = with_fingerprints(experiment)  # before torch is imported: a missing file is an error at once
         import_quickly()
         from l2d.assembly.build import check_parts
-        from l2d.lightning.learner import ended_by_signals, hide_missing_gpu
+        from l2d.lightning.learner import ended_by_signals
         from l2d.training.cross_validation import train_and_judge
 
         train = train_and_judge
         if make_dataset(experiment).files is not None:
             from l2d.large.train import train_large as train  # type: ignore[assignment]
         freeze_what_lives()
-        hide_missing_gpu()
         check_parts(experiment)
         with ended_by_signals():
             metrics = train(experiment, run)

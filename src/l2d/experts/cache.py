@@ -77,13 +77,6 @@ class Cache:
         print(f"{self.entry}: damaged", file=sys.stderr)
         return None
 
-    @property
-    def seconds(self) -> float | None:
-        """The seconds that this entry took to make; None if there is no entry."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return float(json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))["seconds"])
-        return None
-
     def _write(self, arrays: Made, seconds: float) -> None:
         write_atomically(self.entry / "arrays.npz", lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
         checksum = hashlib.sha256((self.entry / "arrays.npz").read_bytes()).hexdigest()

@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -222,12 +221,6 @@ def ended_by_signals() -> Iterator[None]:
         if isinstance(leaving.__context__, KeyboardInterrupt):  # Lightning calls sys.exit(1) while it handles one
             raise KeyboardInterrupt from None
         raise
-
-
-def hide_missing_gpu() -> None:
-    """Without a GPU, spare the optimizer its search for a driver in every step. Only for l2d's own commands: it is inherited."""
-    if not torch.cuda.is_available():
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 
 def on_gpu(accelerator: str) -> bool:

@@ -1,6 +1,6 @@
 """The parts of a trained router, as one frozen value, and how queries go through them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,34 +11,24 @@ from torch import Tensor
 
 from l2d.core.budget import OperatingPoint
 from l2d.core.decisions import at_least_float32
-from l2d.core.guard import Guard, HeldOut
+from l2d.core.guard import Guard
 from l2d.core.prices import Prices
 from l2d.core.replies import Replies
 from l2d.data.batches import eval_parts
-from l2d.data.text.encoders import Encoder
-from l2d.methods.method import Method
 from l2d.networks.estimators.planner import LEARNED, Planner, planner_of
-from l2d.networks.network import Network
 from l2d.router.queries import query_inputs, readable
 from l2d.router.score import RouterScore
-from l2d.runs.artifact.drift import InputSummary
-from l2d.runs.artifact.exported import RETRAIN, RouterDescription
+from l2d.runs.artifact.exported import RETRAIN
+from l2d.runs.artifact.rebuild import RebuiltRun
 from l2d.utils.errors import L2DError, ParameterError
 
 NEEDS_GUARD = "a budget needs the guard, its fallback; leave out raw or the budget"
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedRouter:
+class TrainedRouter(RebuiltRun):
     """A router as training left it. Another one is made by `dataclasses.replace`; none is changed."""
 
-    network: Network
-    method: Method
-    description: RouterDescription  # experts, prices, guard and the form of a query
-    config: Mapping[str, Any]
-    encoder: Encoder | None = None
-    held_out: HeldOut | None = None  # to fit a guard or a budget to; None for methods that take no other prices
-    training_inputs: InputSummary | None = None
     validation: RouterScore | None = None  # on held-out rows
     operating_point: OperatingPoint | None = None  # within a budget
     device: str = "cpu"

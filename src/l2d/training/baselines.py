@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
 from l2d.core.groups import group_sums
 from l2d.core.results import Score
-from l2d.data.arrays import fingerprint_of
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.method import Evidence
 from l2d.methods.simple import NearestNeighbours
@@ -22,26 +20,18 @@ from l2d.networks.estimators.estimator import shuffled
 from l2d.networks.estimators.neighbours import AT_ONCE
 
 SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
-KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
-_known: dict[Any, dict[str, Score]] = {}
 
 
 def simple_scores(splits: Splits) -> dict[str, Score]:
     train, test = splits.train, splits.test
     if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
         return {}
-    rows = (part for one in (train, test) for part in (one.source, one.rows, one.whole_costs, one.prices))
-    key = (fingerprint_of(*rows), splits.train_categories, splits.categories)
-    if key not in _known:
-        for oldest in list(_known)[: 1 - KEPT]:
-            _known.pop(oldest)
-        scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
-        found = {"nearest_neighbours": scored(best_of_neighbours(splits))}
-        if splits.train_categories is not None and splits.categories is not None:
-            by_category = best_of_category(splits.train_categories, splits.train_costs, splits.categories)
-            found["category_table"] = scored(by_category)
-        _known[key] = found
-    return _known[key]
+    scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
+    found = {"nearest_neighbours": scored(best_of_neighbours(splits))}
+    if splits.train_categories is not None and splits.arrays.categories is not None:
+        by_category = best_of_category(splits.train_categories, splits.train_costs, splits.arrays.categories)
+        found["category_table"] = scored(by_category)
+    return found
 
 
 def best_of_neighbours(splits: Splits) -> Tensor:
@@ -52,7 +42,7 @@ def best_of_neighbours(splits: Splits) -> Tensor:
     costs, prices, errors = train.costs, train.prices, train.answers.errors
     if prices.ndim == 2 or errors.isnan().any():  # other methods' costs may contain prices, or be completed
         costs = errors if prices.ndim == 2 else errors + prices
-    method = NearestNeighbours(costs=costs, num_classes=splits.num_classes, decision="argmax", k=None)
+    method = NearestNeighbours(costs=costs, num_classes=splits.arrays.num_classes, decision="argmax", k=None)
     method.learn(Evidence(costs if prices.ndim == 2 else costs - prices, prices, train.labels))
     network = method.own_network().eval()
     with torch.no_grad(), one_thread_if_small(train.inputs.numel()):

@@ -87,7 +87,7 @@ def score_router(fitted: Fitted) -> Scored:
     judged = judge(fitted, validation)
     guard, guarded = judged.guard, judged.guard.decide(test.utilities, test.decisions)
     metrics = RunMetrics(
-        **about_the_routing(method, splits, test, splits.categories, simple_scores(splits)),
+        **about_the_routing(method, splits, test, splits.arrays.categories, simple_scores(splits)),
         log=about_the_log(splits, test, guarded, guard),
         **about_the_run(fitted),
         evaluation="holdout",
@@ -97,7 +97,7 @@ def score_router(fitted: Fitted) -> Scored:
         guarded=metrics_.guarded_score(guard, guarded, test.costs, test.prices, splits.panel.names),
         plans=plan_evidence(splits, test.costs, test.prices, guarded),
     )
-    return Scored(metrics, test.arrays() | {"guarded": guarded}, judged, splits.ids)
+    return Scored(metrics, test.arrays() | {"guarded": guarded}, judged, splits.arrays.ids)
 
 
 def judge_validation(fitted: Fitted) -> Judged:
@@ -111,7 +111,9 @@ def judge(fitted: Fitted, validation: RoutedRows) -> Judged:
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     guard = guard_of(method, validation, metrics_.best_single(chosen_on))
     kept = held_out(method, validation, splits, chosen_on)
-    return Judged(guard, with_groups(kept, None if splits.groups is None else splits.groups[splits.validation.rows]))
+    return Judged(
+        guard, with_groups(kept, None if splits.arrays.groups is None else splits.arrays.groups[splits.validation.rows])
+    )
 
 
 def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:

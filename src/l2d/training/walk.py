@@ -236,15 +236,15 @@ def write(
     write_weights(run.path / FILE, weights, describe(experiment, splits, router, scored.judged.guard))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
-    if splits.propensities is not None and splits.train_ids is not None:
-        arrays["train_ids"] = splits.train_ids  # l2d evaluate leaves these rows of the log out
+    if splits.propensities is not None and splits.arrays.train_ids is not None:
+        arrays["train_ids"] = splits.arrays.train_ids  # l2d evaluate leaves these rows of the log out
     run.finish(scored.metrics.as_json(), arrays, timing)
 
 
 def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str, Tensor]:
     """The weights, the rows to fit a guard to, a summary of the training inputs, and what the encoder of texts has learned."""
     kept = {f"{HELD_OUT}.{name}": value for name, value in judged.held_out.items()}
-    kept |= {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.reading.items()}
+    kept |= {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.arrays.reading.items()}
     return router.weights() | kept | summary_tensors(splits.train.source, splits.train.rows)
 
 
@@ -255,10 +255,10 @@ def describe(experiment: Experiment, splits: Splits, router: RouterModule, guard
     return RouterDescription(
         experts=splits.panel.names,
         prices=None if splits.prices is None else tuple(splits.prices.tolist()),
-        num_classes=splits.num_classes,
+        num_classes=splits.arrays.num_classes,
         shape=tuple(splits.train.source.shape[1:]),
-        seen=splits.seen,
-        encoder=None if splits.seen.text is None else reads,
+        seen=splits.arrays.seen,
+        encoder=None if splits.arrays.seen.text is None else reads,
         guard=guard,
         plan=plan,
     )

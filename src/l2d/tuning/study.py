@@ -62,7 +62,7 @@ def shares_of_rho(shop: Workshop, overrides: Sequence[str], options: SearchSetti
 
     splits = make_splits(experiment)
     costs = splits.train.costs
-    built: Any = make_method(experiment, costs, splits.num_classes, largest_cost=splits.largest_cost)
+    built: Any = make_method(experiment, costs, splits.arrays.num_classes, largest_cost=splits.largest_cost)
     rule = {**rho, "values": None, "total": 1, "offset": 0} if isinstance(rho, Mapping) else 1 / costs.shape[1]
     shares: list[float] = build_rho(rule, costs, built.rewards(costs)).tolist()
     return shares

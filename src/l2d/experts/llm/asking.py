@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from l2d.core.costs import expert_errors
 from l2d.core.out_of_memory import free_memory
 from l2d.data.arrays import Answers, Panel
 from l2d.data.sheet import write_sheet
-from l2d.experts.cache import Cache
 from l2d.experts.llm.models import SCORING, ModelName, load_language_model
 from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
 from l2d.experts.request import ComputeOptions, ExpertRequest
@@ -21,20 +20,12 @@ from l2d.lightning.learner import on_gpu
 from l2d.utils.errors import L2DError, ParameterError
 
 
-@dataclass(frozen=True)
-class LanguageModelPanel(Panel):
-    """caches: where each expert's answers are kept. new: whether it was asked just now."""
-
-    caches: tuple[Cache, ...] = ()
-    new: tuple[bool, ...] = ()
-
-
-def ask_panel(experts: Any, request: ExpertRequest) -> LanguageModelPanel:
+def ask_panel(experts: Any, request: ExpertRequest) -> Panel:
     """The answers of all models to the questions of both splits. experts: an LLMExperts."""
     arrays = request.arrays
     train, test = check_questions(request, experts.letters)
     prompts, right = [*train, *test], (arrays.train_labels, arrays.test_labels)
-    asked, caches, new = zip(*(ask_model(experts, model, prompts, request) for model in experts.models), strict=True)
+    asked = [ask_model(experts, model, prompts, request) for model in experts.models]
     outcomes = dict(zip(experts.names, asked, strict=True))
     if experts.table is not None:
         subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())]
@@ -44,7 +35,7 @@ def ask_panel(experts: Any, request: ExpertRequest) -> LanguageModelPanel:
         write_sheet(Path(experts.table).expanduser(), columns)
     answers = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1)).tensor_split([len(train)])
     learned, judged = (Answers(expert_errors(part, labels), part) for part, labels in zip(answers, right, strict=True))
-    return LanguageModelPanel(experts.names, learned, judged, caches=caches, new=new)
+    return Panel(experts.names, learned, judged)
 
 
 def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -61,19 +52,16 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
     return arrays.texts
 
 
-def ask_model(
-    experts: Any, model: ModelName, prompts: list[str], request: ExpertRequest
-) -> tuple[LetterOutcomes, Cache, bool]:
-    """The outcomes of one model, from the cache or by asking it; the cache, and whether it was asked."""
+def ask_model(experts: Any, model: ModelName, prompts: list[str], request: ExpertRequest) -> LetterOutcomes:
+    """The outcomes of one model, from the cache or by asking it."""
     auto = "bfloat16" if on_gpu(request.compute.accelerator) else "float32"
     dtype = auto if experts.dtype == "auto" else experts.dtype
     identity = {"experts": "llm", **model.identity(), "dtype": dtype, "chat": experts.chat, "scoring": SCORING}
     identity |= {"suffix": SUFFIX, "letters": experts.letters, "questions": fingerprint_of_texts(prompts)}
     cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
-    new = cache.renew or cache.seconds is None
     made = cache.get(lambda: run_model(experts, model, dtype, prompts, request.compute, cache.parts))
     made.pop("commit", None)  # of an earlier version
-    return LetterOutcomes(**made), cache, new
+    return LetterOutcomes(**made)
 
 
 def run_model(

@@ -64,6 +64,12 @@ def resize_buffers(module: nn.Module, state: Mapping[str, Tensor], prefix: str, 
             setattr(module, name, torch.empty_like(kept))
 
 
+def scale_of(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the standard deviation of each column; 1 for a constant one."""
+    spread = values.std(dim=0, correction=0)
+    return values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
+
+
 class Scaled(Estimator):
     """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared."""
 
@@ -81,9 +87,7 @@ class Scaled(Estimator):
             self.register_buffer(name, torch.zeros(0))
 
     def set_scale(self, inputs: Tensor, *, unit: bool) -> None:
-        values = inputs.float()
-        spread = values.std(dim=0, correction=0)
-        self.mean, self.std = values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
+        self.mean, self.std = scale_of(inputs.float())
         self.unit = torch.tensor(unit)
 
     def scaled(self, inputs: Tensor) -> Tensor:

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.groups import smoothed_means
-from l2d.networks.estimators.estimator import Estimator, FitRows
-from l2d.networks.tabular import CONSTANT
+from l2d.networks.estimators.estimator import Estimator, FitRows, scale_of
 from l2d.utils.errors import ParameterError
 
 ROUNDED = 3  # decimals of a standard deviation to which rows of one category agree
@@ -34,8 +33,7 @@ class Lookup(Estimator):
 
     def fit(self, rows: FitRows) -> None:
         right, values = rows.right.float(), rows.inputs.double()
-        spread = values.std(dim=0, correction=0)
-        self.mean, self.std = values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
+        self.mean, self.std = scale_of(values)
         self.different, member = self.scaled(values).round(decimals=ROUNDED).unique(dim=0, return_inverse=True)
         refuse_different(len(self.different), len(rows))
         self.overall = right.nanmean(dim=0)

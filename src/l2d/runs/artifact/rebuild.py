@@ -37,14 +37,14 @@ Arguments = Mapping[str, Any]
 Trusted = Sequence[str] | None  # modules whose classes may be built too; None: any, the user composed the config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RebuiltRun:
     config: Mapping[str, Any]
     method: Method
     network: Network
-    description: RouterDescription
-    encoder: Encoder | None  # None for routers that read no text
-    held_out: HeldOut | None  # None for methods whose prices cannot change
+    description: RouterDescription  # experts, prices, guard and the form of a query
+    encoder: Encoder | None = None  # None for routers that read no text
+    held_out: HeldOut | None = None  # to fit a guard or a budget to; None for methods whose prices cannot change
     training_inputs: InputSummary | None = None  # None if the run kept no summary of them
 
 
