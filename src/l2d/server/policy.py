@@ -127,9 +127,8 @@ class Scarcity:
         costs = np.array([one for one in self._costs.copy() if len(one) == len(experts)])  # a swap may be under way
         if len(costs) < ENOUGH:
             return
-        shares = np.array(
-            [self.limits[name].most / max(1, decided[name]) if name in decided else 1.0 for name in experts]
-        )
+        known = {name: self.limits[name].most / max(1, number) for name, number in decided.items()}
+        shares = np.array([known.get(name, 1.0) for name in experts])
         limits = np.minimum(1.0, shares) * len(costs)
         if np.floor(limits).sum() < len(costs):  # more than all can do: scarce for everybody alike
             limits = np.ceil(limits * len(costs) / limits.sum())

@@ -101,8 +101,9 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
     if settings.keep == "features" and is_tokens(inputs_of(router, example_query(router))):
         problem = "the next router could not use the numbers that this one makes of a text; choose text or none"
         raise ParameterError("keep", problem, "features")
+    planner = unplanned(router.network)
     for name in ("cap", "most_calls", "explore_second"):
-        if (value := getattr(settings, name)) and unplanned(router.network) is None:
+        if (value := getattr(settings, name)) and planner is None:
             raise ParameterError(name, "this router asks one expert; train one with method=plan", value)
     least = min((price for price in prices_of(router).values() if price is not None), default=0.0)
     if settings.cap is not None and settings.cap < least:
@@ -110,9 +111,7 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
     for name in settings.capacity:
         if name not in router.experts:
             raise ParameterError("capacity", unknown("expert", name, router.experts), name)
-    if settings.capacity and (
-        unplanned(router.network) is not None or router.route(example_query(router))[0].expected_costs is None
-    ):
+    if settings.capacity and (planner is not None or router.route(example_query(router))[0].expected_costs is None):
         problem = "this router does not expect a cost of each expert; use method=auto, or no plan"
         raise ParameterError("capacity", problem)
     if settings.capacity and router.operating_point is not None:

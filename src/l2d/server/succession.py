@@ -62,11 +62,9 @@ class Succession:
 
     async def follow(self) -> None:
         """Swap to the run that another server with this log reloaded, if this one can serve it. Its guard was checked there."""
-        number, run = await self.log.done(last_swap)
-        if number <= self.swaps or run is None:
-            return
         async with self._reloading:
-            if number <= self.swaps:  # it reloaded meanwhile
+            number, run = await self.log.done(last_swap)
+            if number <= self.swaps or run is None:
                 return
             new = await asyncio.to_thread(self.load, Path(run))
             self.swaps, self.trial = number, None  # a run that does not fit is refused once

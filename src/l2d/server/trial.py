@@ -32,10 +32,9 @@ class Trial:
         self.most = 1.0 + max(prices.listed or (float(prices.counted),))
         self.rate = float(prices.in_costs(1.0))
         self.bound = self.most / (self.explore / len(run.router.experts) + min(share, 1 - share) * (1 - self.explore))
+        # The same runs at other prices are another trial.
         policies = [(one.raw, one.prices.listed, one.operating_point) for one in (run.router, candidate.router)]
-        self.key = (
-            f"{candidate.name} {crc32(repr(policies).encode()):08x}"  # the same runs at other prices are another trial
-        )
+        self.key = f"{candidate.name} {crc32(repr(policies).encode()):08x}"
         self.batcher = Batcher(settings.batch)
         self.found = Difference(0, 0.0, -self.bound, self.bound)
         self.over, self.sums = False, KeptReading(read_sums)
