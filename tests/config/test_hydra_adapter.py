@@ -1,4 +1,4 @@
-"""Hydra as it is used here: arguments that are given, exceptions that come through, grids."""
+"""Hydra as it is used here: arguments that are given, exceptions that come through, grids, files read once."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig
 
-from l2d.config import CONF
+from l2d.config import CONF, compose
 from l2d.config.composing import register_resolvers
 from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep, run_job, split_grid
 from l2d.utils.errors import L2DError
@@ -76,6 +76,13 @@ def test_flags(capsys: pytest.CaptureFixture[str]) -> None:
         run("--bogus")
 
 
+def write_method(folder: Path) -> Path:
+    file = folder / "my_conf" / "method" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("name: mine\n")
+    return folder / "my_conf"
+
+
 @pytest.mark.parametrize("given", ["method=mild,tdef", "seed=range(3)"])
 def test_several_values_without_a_sweep(given: str) -> None:
     with pytest.raises(L2DError, match=rf"^{re.escape(given)}: .* -m "):
@@ -99,6 +106,31 @@ def test_own_configs_do_not_take_the_names_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_files_are_read_once_and_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = compose(["method=tdef", "method.rho=3", "+method.extra=1", "seed=3", "tune.folds=3", "~force"])
+    assert changed.method.rho == changed.seed == changed.tune.folds == 3
+    changed.recipe.optimizer.lr = 7
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource  # Hydra imports it anew
+
+    read: list[str] = []
+    whole = FileConfigSource.load_config
+
+    def load(self: FileConfigSource, config_path: str) -> Any:
+        read.append(config_path)
+        return whole(self, config_path)
+
+    monkeypatch.setattr(FileConfigSource, "load_config", load)
+    after = compose(["method=tdef"])
+    assert (after.method.rho, after.seed, after.tune.folds, after.force) == (1.0, 0, 1, False)
+    assert after.recipe.optimizer.lr == 1e-3
+    assert "extra" not in after.method
+    assert read == []
+    mine = write_method(tmp_path)
+    for _ in range(2):
+        run_job(lambda _: None, str(CONF), "train", ["--config-dir", str(mine), "method=mine"])
+    assert read.count("method/mine") == 1
+
+
 def test_grids() -> None:
     for given, expected in {
         "a=1,2 b=x,y": ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"],

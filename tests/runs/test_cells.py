@@ -1,31 +1,135 @@
-"""The cells of a sweep: one per run folder, and the tables that say how they stand."""
+"""The cells of a sweep: one per run folder, composed no more often than needed, and the tables that say how they stand."""
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tests.metrics_example import example_metrics
 from tests.runs.some_cells import finish, some_cells
 
 from l2d.assembly.make import make
 from l2d.config import check, compose, sweep_axes, to_plain
+from l2d.config.hydra_adapter import split_grid
+from l2d.config.identity import variant
 from l2d.core.prices import Prices
-from l2d.runs.cells import listing, make_cells, named, results_table, without_seed
+from l2d.runs.cells import compose_all, listing, make_cells, named, results_table, split_method, without_seed
 from l2d.runs.folder import RunFolder
 from l2d.utils.files import write_json
+
+Frame = tuple[str, ...]
 
 
 def compose_in(folder: Path) -> Callable[[list[str]], DictConfig]:
     return lambda overrides: compose([*overrides, f"runs_dir={folder}"])
 
 
-def test_overrides_without_the_seed() -> None:
+@cache
+def composed(overrides: Frame) -> DictConfig:
+    config = compose(overrides)
+    assert isinstance(config, DictConfig)
+    return config
+
+
+class Counting:
+    """Composes, and counts how often. change: what else becomes of a config."""
+
+    def __init__(self, change: Callable[[list[str], DictConfig], None] = lambda *_: None) -> None:
+        self.change, self.asked = change, list[Frame]()
+
+    def __call__(self, overrides: list[str]) -> DictConfig:
+        self.asked.append(tuple(overrides))
+        config = deepcopy(composed(tuple(overrides)))
+        self.change(overrides, config)
+        return config
+
+
+def directly(frames: list[Frame], counting: Counting) -> dict[Frame, dict[str, Any]]:
+    return {frame: to_plain(counting(list(frame))) for frame in frames}
+
+
+def frames_of(*given: str) -> list[Frame]:
+    """The combinations of an experiment, as `l2d train -m` has them, without seeds."""
+    axes = [f"{key}={value}" for key, value in sweep_axes(given).items() if key != "seed"]
+    return [tuple(overrides) for overrides in split_grid([*axes, *given])]
+
+
+@pytest.mark.slow
+def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_rest() -> None:
+    frames, counting = (
+        frames_of("experiment=table1_error", "dataset=svhn", "setup=I,III", "method=tdef,mild,ce"),
+        Counting(),
+    )
+    assert len(frames) == 6
+    found = compose_all(frames, counting)
+    assert len(counting.asked) == 2 + 2
+    assert list(found) == frames
+    assert found == directly(frames, Counting())
+    assert len({variant(check(config).plain) for config in found.values()}) == 6
+
+
+METHODS = ("ce", "focal", "ldam")
+SMALL = [(f"setup={setup}", f"method={method}") for setup in ("I", "III", "severe") for method in METHODS]
+
+
+def changes() -> dict[str, Callable[[list[str], DictConfig], None]]:
+    """Files of somebody's own, whose keys concern more than their group."""
+
+    def interpolates(overrides: list[str], config: DictConfig) -> None:
+        if "method=focal" in overrides:
+            config.method.gamma = "${setup.coverage[0]}"
+
+    def is_interpolated(overrides: list[str], config: DictConfig) -> None:
+        if "setup=III" in overrides:
+            OmegaConf.update(config, "cost.noise_kind", "${oc.select:method.name,multiplicative}")
+
+    def sets_the_method(overrides: list[str], config: DictConfig) -> None:
+        if "setup=III" in overrides:
+            OmegaConf.update(config, "method.weighted", True, force_add=True)
+
+    def sets_another_group(overrides: list[str], config: DictConfig) -> None:
+        if "method=focal" in overrides:
+            config.recipe.epochs = 3 if "setup=I" in overrides else 4
+
+    return {one.__name__: one for one in (interpolates, is_interpolated, sets_the_method, sets_another_group)}
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+@pytest.mark.parametrize("which", changes())
+def test_what_does_not_concern_the_method_alone_is_composed_for_each(which: str) -> None:
+    counting = Counting(changes()[which])
+    found = compose_all(SMALL, counting)
+    assert found == directly([*SMALL], Counting(changes()[which]))
+    assert 5 < len(counting.asked) < len(SMALL)  # the others are shared all the same
+    assert len({*counting.asked}) == len(counting.asked)
+
+
+def test_combinations_that_are_no_grid() -> None:
+    frames: list[Frame] = [
+        ("setup=I", "method=ce"),
+        ("setup=III", "method=focal"),
+        ("method=focal", "setup=I"),
+        ("setup=I", "method=focal"),
+        ("method=ce", "method.weighted=true"),
+        (),
+    ]
+    assert compose_all(frames, Counting()) == directly(frames, Counting())
+    assert compose_all([], Counting()) == {}
+
+
+def test_overrides_of_the_method_and_of_the_seed() -> None:
+    given = ["a=1", "method=ce", "methods=3", "method.x=1", "+method.y=2", "~method.z", "++method.w=1", "b.method=2"]
+    rest, method = split_method(given)
+    assert rest == ("a=1", "methods=3", "b.method=2")
+    assert method == ("method=ce", "method.x=1", "+method.y=2", "~method.z", "++method.w=1")
     given = ["seed=0", "seed=12", "seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1"]
     assert without_seed(given) == ("seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1")
 

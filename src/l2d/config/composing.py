@@ -48,7 +48,10 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
+    from l2d.config.hydra_adapter import read_files_once
+
     register_resolvers()
+    read_files_once()
     outer = GlobalHydra.instance().hydra  # of the caller's own application, if l2d.fit runs in one
     GlobalHydra.instance().clear()
     try:

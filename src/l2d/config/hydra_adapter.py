@@ -3,11 +3,14 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import version
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -25,6 +28,7 @@ def run_job(
 ) -> None:
     """Like @hydra.main, but with given arguments, and exceptions propagate. multirun: as if with -m."""
     version.setbase(VERSION_BASE)
+    read_files_once()
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     # A shell leaves ~ as it is after =, and Hydra cannot read it.
@@ -82,3 +86,17 @@ def chosen_experiment() -> str | None:
 def quiet_launchers() -> None:
     """Hydra's launchers print a line for every run."""
     logging.getLogger("hydra").setLevel(logging.WARNING)
+
+
+@cache
+def read_files_once() -> None:
+    """Parse each config file once: a sweep composes hundreds of configs from the same few files."""
+    read, known = ConfigRepository.load_config, dict[Any, Any]()
+
+    def load_config(self: ConfigRepository, config_path: str) -> Any:
+        key = (*(source.path for source in self.get_sources()), config_path)
+        if key not in known:
+            known[key] = read(self, config_path)
+        return deepcopy(known[key])  # Hydra reuses these nodes in the composed config
+
+    ConfigRepository.load_config = load_config  # type: ignore[method-assign]
