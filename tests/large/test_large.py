@@ -114,12 +114,12 @@ def numbers(score: Any) -> list[float]:
 
 @pytest.mark.usefixtures("at_home")
 def test_same_as_in_memory(tmp_path: Path) -> None:
-    features, categories = ["x0", "x1", "x2", "topic"], {"topic": ("art", "law", "math")}
+    features = ["x0", "x1", "x2", "topic"]
     path, prices = written(tmp_path / "files", table()), torch.tensor([0.0, 0.1, 0.2]).double()
     more = ["cost=error_plus_cost", "cost.prices=[0.0,0.1,0.2]", f"dataset.features=[{','.join(features)}]"]
     metrics, run = trained(path, tmp_path / "runs", *more)
 
-    rows = all_rows(path, features, categories)
+    rows = all_rows(path, features, {"topic": ("art", "law", "math")})
     networks, costs = fitted(rows), rows.errors + prices
     assert len(rows) == N
     assert set(rows.folds.tolist()) == set(range(FOLDS))

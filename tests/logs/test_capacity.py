@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from l2d.logs.capacity import Limit, ask_within, decide_within, left, read_limits
-from l2d.logs.decision import Decision, new_decision_id
+from l2d.logs.decision import Decision, NobodyFree, new_decision_id
 from l2d.logs.operations import decided_since
 from l2d.logs.outcome_log import OutcomeLog
-from l2d.logs.refusals import NobodyFree
 from l2d.utils.errors import ParameterError
 
 EXPERTS = ("a", "b")

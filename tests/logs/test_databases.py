@@ -13,8 +13,8 @@ from tests.logs.postgres import PostgresServer, postgres
 
 from l2d.logs import databases
 from l2d.logs.capacity import Limit, ask_within, decide_within, left
-from l2d.logs.databases import connect, log_address
-from l2d.logs.decision import Decision, ReportedOutcome
+from l2d.logs.databases import STEPS, connect, log_address, open_database
+from l2d.logs.decision import Decision, LogUnavailable, Refused, ReportedOutcome
 from l2d.logs.export import read_joined, read_long_form
 from l2d.logs.operations import (
     add_answer,
@@ -27,8 +27,6 @@ from l2d.logs.operations import (
     write_nothing,
 )
 from l2d.logs.outcome_log import OutcomeLog
-from l2d.logs.refusals import LogUnavailable, OutcomeRefused
-from l2d.logs.tables import STEPS, open_database
 from l2d.utils.errors import L2DError
 
 # The tables as versions 1 and 3 of l2d made them. No log of version 2 was ever released.
@@ -89,7 +87,7 @@ def test_what_is_written_is_read(address: Path | str) -> None:
     assert log.do(add_outcomes, [outcome]).result() == [outcome]
     assert log.do(add_outcomes, [outcome, *right(4, 4)]).result() == right(4)  # which ones were new
     for bad, status in ((ReportedOutcome("id1", 0.0, None), 409), (ReportedOutcome("id3", 0.0, None), 404)):
-        with pytest.raises(OutcomeRefused, match=bad.decision_id) as refused:
+        with pytest.raises(Refused, match=bad.decision_id) as refused:
             log.do(add_outcomes, [*right(2), bad]).result()
         assert refused.value.status == status
     log.do(add_answer, "id2", "c", None, 1.5).result()

@@ -23,10 +23,9 @@ from tests.server.helpers import PROMPTS, asking, make_service, message_of, rows
 
 from l2d.commands import log as log_command
 from l2d.logs import databases
-from l2d.logs.decision import Decision, ReportedOutcome, new_decision_id
+from l2d.logs.databases import open_database
+from l2d.logs.decision import Decision, LogUnavailable, Refused, ReportedOutcome, new_decision_id
 from l2d.logs.outcome_log import OutcomeLog
-from l2d.logs.refusals import LogUnavailable, OutcomeRefused
-from l2d.logs.tables import open_database
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 
@@ -144,7 +143,7 @@ def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest
     for one in (first, *others):
         one.result(2)
     assert known.result(2) == [ReportedOutcome("3", 1.0, None)]
-    with pytest.raises(OutcomeRefused, match="none"):
+    with pytest.raises(Refused, match="none"):
         unknown.result(2)
     log.close()
     assert commits == [1, 7]

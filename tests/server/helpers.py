@@ -35,8 +35,7 @@ from l2d.server.policy import Policy
 from l2d.server.protocol import LimitedProtocol
 from l2d.server.served import ServedRun, ServeSettings
 from l2d.server.service import RouterService
-from l2d.server.succession import Succession
-from l2d.server.trial import Trial
+from l2d.server.succession import Succession, Trial
 from l2d.server.upstreams import Deployment, Upstream
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]

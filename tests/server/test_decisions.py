@@ -20,13 +20,14 @@ from tests.router.finished import Untrained, query_rows, untrained
 from tests.server.helpers import EXPERTS, PROMPTS, asking, guarded, lively_router, make_service, message_of, rows
 
 from l2d.core.guard import Guard
+from l2d.logs.decision import Refused
 from l2d.router.router import Router
 from l2d.router.trained import outputs_of
 from l2d.runs.artifact.drift import InputSummary, standard_distance, summary_tensors
 from l2d.server import decisions
 from l2d.server.bodies import LONGEST_TEXT, MOST_MESSAGES, last_question, read_image, without_the_middle
-from l2d.server.decisions import Batcher, Overloaded, decide_together
-from l2d.server.trial import draw_expert
+from l2d.server.decisions import Batcher, decide_together
+from l2d.server.policy import draw_expert
 from l2d.utils.errors import L2DError
 
 
@@ -264,7 +265,7 @@ def test_too_many_waiting_requests_are_refused(run: Untrained, monkeypatch: pyte
         batcher = Batcher()  # it does not run
         waiting = [asyncio.create_task(batcher.ask(Router.load(run.path), PROMPTS[:1])) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded):
+        with pytest.raises(Refused, match="wait"):
             await batcher.ask(Router.load(run.path), PROMPTS[:1])
         for one in waiting:
             one.cancel()

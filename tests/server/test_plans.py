@@ -20,7 +20,7 @@ from tests.server import helpers
 from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 import l2d
-from l2d.logs.tables import open_database
+from l2d.logs.databases import open_database
 from l2d.networks.estimators.planner import planner_of
 from l2d.router.router import Router
 from l2d.server.served import ServeSettings, check_settings

@@ -19,7 +19,7 @@ from l2d.logs.capacity import Limit
 from l2d.router.router import Router
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
-from l2d.server.trial import make_trial
+from l2d.server.succession import make_trial
 from l2d.utils.errors import ParameterError
 
 QUERIES = {"inputs": [{"text": text} for text in PROMPTS]}

@@ -126,8 +126,7 @@ def make_service(
     from l2d.server.policy import Policy
     from l2d.server.served import ServeSettings, check_settings
     from l2d.server.service import RouterService
-    from l2d.server.succession import Succession
-    from l2d.server.trial import make_trial
+    from l2d.server.succession import Succession, make_trial
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
@@ -157,9 +156,8 @@ def make_service(
 
 
 def swaps_in_log(options: argparse.Namespace) -> int:
-    from l2d.logs.databases import log_address
+    from l2d.logs.databases import log_address, open_database
     from l2d.logs.operations import last_swap
-    from l2d.logs.tables import open_database
 
     with closing(open_database(log_address(options.log))) as database:
         return last_swap(database)[0]

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from l2d.logs.databases import Database
-from l2d.logs.decision import Decision
+from l2d.logs.decision import Decision, NobodyFree
 from l2d.logs.operations import add_decisions
-from l2d.logs.refusals import NobodyFree
 from l2d.utils.errors import ParameterError, unknown
 
 SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86_400.0}

@@ -1,4 +1,4 @@
-"""A decision about one query, as it is answered and logged."""
+"""A decision about one query, as it is answered and logged; and why one is refused."""
 
 import hashlib
 import secrets
@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from l2d.utils.errors import L2DError
 
 # Of a decision that two routers had a part in: the candidate, its choice, a bound, base and weight. base + weight·cost estimates
 # the cost of its choice less that of the other router's; it is at most ±bound.
@@ -90,3 +92,23 @@ def id_at(seconds: float) -> str:
 def session_digest(session: str | None) -> str | None:
     """The part of a conversation's name that is kept; None without a name."""
     return None if not session else hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+class LogUnavailable(L2DError):
+    """Nothing was written: the database is locked, the disk is full, or the file is gone."""
+
+
+class Refused(Exception):
+    """A request that is not answered, and of which nothing is recorded. status: of the HTTP answer. kind: of error, in the metrics;
+    None if it is the client's. retry_after: seconds."""
+
+    def __init__(self, status: int, problem: str, kind: str | None = None, retry_after: int | None = None) -> None:
+        super().__init__(problem)
+        self.status, self.kind, self.retry_after = status, kind, retry_after
+
+
+class NobodyFree(Refused):
+    """Nobody who may be asked can be asked now."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(429, "no expert that may be asked has capacity left; try again later", None, int(wait) + 1)

@@ -6,8 +6,7 @@ from dataclasses import astuple
 from typing import Any
 
 from l2d.logs.databases import Database
-from l2d.logs.decision import Call, Decision, ReportedOutcome, id_at
-from l2d.logs.refusals import OutcomeRefused
+from l2d.logs.decision import Call, Decision, Refused, ReportedOutcome, id_at
 
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
@@ -121,12 +120,12 @@ def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> lis
         before = known or (new[id, expert].values() if (id, expert) in new else None)
         if before is None:
             if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
-                raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+                raise Refused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
             if database.execute("SELECT 1 FROM steps WHERE decision_id = ?", (id,)).fetchone() is not None:
-                raise OutcomeRefused(409, f"decision_id={id}: its plan waits for an answer; nothing was recorded")
+                raise Refused(409, f"decision_id={id}: its plan waits for an answer; nothing was recorded")
             new[id, expert] = outcome
         elif tuple(before) != outcome.values():
-            raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
+            raise Refused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
     now = time.time()
     first = [(id, *one.values(), now) for (id, expert), one in new.items() if expert is None]
     database.execute_many("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", first)
@@ -141,7 +140,7 @@ def known_outcome(database: Database, outcome: ReportedOutcome) -> tuple[str | N
         found = database.execute(GRADED, (id, expert)).fetchone()
         if found is None:
             problem = f"decision_id={id[:64]}, expert={expert[:64]}: no such call; nothing was recorded"
-            raise OutcomeRefused(404, problem)
+            raise Refused(404, problem)
         if found[2] != expert:
             return expert, None if found[:2] == (None, None) else (*found[:2], None, None)
     return None, database.execute(KNOWN, (id,)).fetchone()

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from l2d.logs.capacity import left
-from l2d.logs.databases import Database
+from l2d.logs.databases import Database, open_database
+from l2d.logs.decision import LogUnavailable, Refused
 from l2d.logs.operations import decided_since, expert_of, last_swap, state_of, swaps_before
-from l2d.logs.refusals import LogUnavailable, OutcomeRefused
-from l2d.logs.tables import open_database
 
 READS = (decided_since, expert_of, last_swap, left, state_of, swaps_before)  # the operations that write nothing
 MOST = 512  # operations in one commit
@@ -88,7 +87,7 @@ class OutcomeLog:
             for one in batch:
                 try:
                     results.append((one.done, one.operation(self._database)))
-                except OutcomeRefused as refusal:
+                except Refused as refusal:
                     results.append((one.done, refusal))
             self._database.commit()
         except Exception as error:  # whatever it is: the thread that writes must live

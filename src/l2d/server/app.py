@@ -1,7 +1,10 @@
 """The endpoints."""
 
 import asyncio
+import base64
+import hashlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,18 +13,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Header, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision, ReportedOutcome, session_digest
-from l2d.server.answers import take_answer
-from l2d.server.bodies import AnswerBody, Messages, OneOrMany, OutcomeBody, OutcomesBody, ReloadBody, RouteBody
+from l2d.logs.readings import KeptReading, read_last_hour
+from l2d.server.bodies import (
+    AnswerBody,
+    Messages,
+    OneOrMany,
+    OutcomeBody,
+    OutcomesBody,
+    PreviewBody,
+    ReloadBody,
+    RouteBody,
+)
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
 from l2d.server.calls import CHAT, EMBEDDINGS, PATHS, Chat
 from l2d.server.course import comparable
 from l2d.server.gateway import Exchange, Gateway, unless_left
-from l2d.server.page import add_page
 from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
 from l2d.server.streams import json_object
@@ -31,6 +42,9 @@ from l2d.utils.version import own_version
 if TYPE_CHECKING:  # of the extra `otel`
     from l2d.server.telemetry import Telemetry
 
+PAGE_FILE = Path(__file__).with_name("page.html")
+LOCKED = {"cache-control": "no-cache", "referrer-policy": "no-referrer"}
+KEPT_SECONDS = 5.0  # that an answer about the last hour is kept at least
 MESSAGES: TypeAdapter[list[dict[str, Any]]] = TypeAdapter(Messages)
 
 
@@ -62,7 +76,7 @@ def add_decisions(app: FastAPI, service: RouterService, gateway: Gateway) -> Non
 
     @app.post("/v1/decisions/{id}/answers")
     async def answers(id: str, body: AnswerBody) -> JSONResponse:
-        return JSONResponse(await take_answer(service, id, body))
+        return JSONResponse(await service.take_answer(id, body))
 
     @app.post("/v1/outcomes")
     async def outcomes(body: OneOrMany) -> JSONResponse:
@@ -206,3 +220,33 @@ def add_operation(app: FastAPI, service: RouterService) -> None:
     @app.post("/admin/reload")
     async def reload(body: ReloadBody) -> JSONResponse:
         return JSONResponse({"run": await service.runs.reload(Path(body.run).expanduser(), body.force)})
+
+
+def add_page(app: FastAPI, service: RouterService) -> None:
+    """The page at /, and its requests: previews that leave no trace, and the last hour. It loads nothing from elsewhere."""
+    content = PAGE_FILE.read_text(encoding="utf-8")
+    headers = {**LOCKED, "content-security-policy": content_policy(content)}
+    hour = KeptReading(read_last_hour, KEPT_SECONDS)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(content, headers=headers)
+
+    @app.post("/v1/preview")
+    async def preview(body: PreviewBody) -> JSONResponse:
+        return JSONResponse(await service.preview(body))
+
+    @app.get("/v1/hour")
+    async def last_hour() -> JSONResponse:
+        experts = service.runs.current.router.experts
+        return JSONResponse(await hour.look(service.log.address, time.time(), experts))
+
+
+def content_policy(page: str) -> str:
+    """The page's own style and script, known by their hashes, and requests to this server; nothing else."""
+    found = (re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)[0] for tag in ("style", "script"))
+    style, script = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in found)
+    return (
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; connect-src 'self'; img-src data:;"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )

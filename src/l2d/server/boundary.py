@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
-from l2d.logs.refusals import LogUnavailable, Refused
+from l2d.logs.decision import LogUnavailable, Refused
 from l2d.server.gateway import LEFT
 from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError
@@ -166,8 +166,8 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
         if kind is not None:
             service.metrics.count_error(kind)
         known = error.retry_after if isinstance(error, Refused) else None
-        after = known or ("1" if status == 503 else None)
-        return problem(status, message, None if after is None else {"retry-after": after})
+        after = known or (1 if status == 503 else None)
+        return problem(status, message, None if after is None else {"retry-after": str(after)})
 
     for kind in MISTAKES:
         app.add_exception_handler(kind, answer)

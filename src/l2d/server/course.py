@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from l2d.data.agreement import as_text, normalised
-from l2d.logs.decision import Call
+from l2d.logs.decision import Call, Refused
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.plans import Said, Step, agreement_of, begin, expected_prices, replies_of
 from l2d.router.trained import TrainedRouter, plan_of
+from l2d.server.bodies import AnswerBody
 from l2d.server.served import ServeSettings
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, unknown
 from l2d.utils.text import six_digits
 
 PLAN = "plan"
@@ -157,6 +158,25 @@ def kept_answer(answer: str | float | None, router: TrainedRouter) -> str | None
     number, *unit = key if isinstance(key, tuple) else (key,)
     known = number.normalize() if isinstance(number, Decimal) else number  # 4.0 is 4
     return "x" + hashlib.sha256(repr((known, unit)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def heard(course: Course, body: AnswerBody, id: str) -> Course:
+    """The course after a reported answer. id: of the decision."""
+    expert = body.expert
+    if expert not in course.prices:
+        raise L2DError(f"expert={expert[:64]}: {unknown('expert', expert[:64], [*course.prices])}")
+    if expert != course.ask:
+        why = "has answered" if expert in course.asked else "was not to be asked"
+        raise Refused(409, f"expert={expert}: {why}; decision {id} waits for {course.ask}")
+    if body.failed and body.answer is not None:
+        raise L2DError("failed: the expert has no answer then; leave out one of the two")
+    if not body.failed and "answer" not in body.model_fields_set:
+        raise L2DError("answer: missing; null if the expert gave none, or failed: true")
+    text = None if body.answer is None else str(body.answer)
+    told: dict[str, Any] = {name: getattr(body, name) for name in ("confidence", "length", "failed", "price")}
+    if body.length is None and text is not None:
+        told["length"] = len(text)
+    return course.heard(kept_answer(text, course.router), **told)
 
 
 def comparable(chat: Mapping[str, Any]) -> bool:

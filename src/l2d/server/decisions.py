@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from l2d.logs.refusals import Refused
+from l2d.logs.decision import Refused
 from l2d.router.choices import Choice, make_choices
 from l2d.router.router import Router
 from l2d.router.trained import outputs_of, readable_inputs
@@ -24,10 +24,6 @@ MOST_WAITING = 1024  # requests; more are refused
 WINDOW = 1000  # inputs whose distance counts
 ENOUGH = 200  # of them, before a share is trusted
 CLEARLY = 0.8  # of the limit
-
-
-class Overloaded(Refused):
-    status, kind = 503, "overload"
 
 
 Asked = tuple[Router, Sequence[Any]]  # the queries of one request, and the router at the prices that it asks for
@@ -83,9 +79,9 @@ class Batcher:
         self._pool.shutdown()
 
     async def ask(self, router: Router, queries: Sequence[Any]) -> AnsweredTogether:
-        """Raises L2DError for queries that the router cannot read, and Overloaded."""
+        """Raises L2DError for queries that the router cannot read, and Refused if too many wait."""
         if len(self._waiting) >= MOST_WAITING:
-            raise Overloaded("too many requests wait; try again")
+            raise Refused(503, "too many requests wait; try again", "overload")
         answer: asyncio.Future[AnsweredTogether] = asyncio.get_running_loop().create_future()
         self._waiting.append(((router, queries), answer))
         if self._working is None or self._working.done():

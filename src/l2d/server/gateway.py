@@ -15,9 +15,8 @@ from urllib.request import getproxies
 import aiohttp
 from starlette.exceptions import HTTPException
 
-from l2d.logs.decision import Decision
+from l2d.logs.decision import Decision, Refused
 from l2d.logs.operations import add_answer
-from l2d.logs.refusals import Refused
 from l2d.server.calls import OK, TOO_LONG, Chat, ChatAnswer, ask_servers, checked, collected, open_answer
 from l2d.server.course import Course
 from l2d.server.service import RouterService
@@ -34,14 +33,12 @@ T = TypeVar("T")
 class AllFailed(Refused):
     """No expert answered. failed: why, by expert."""
 
-    kind = "upstreams"
-
     def __init__(self, failed: Mapping[str, UpstreamFailed]) -> None:
-        super().__init__("no expert answered: " + ", ".join(f"{name} ({why})" for name, why in failed.items()))
+        said = "no expert answered: " + ", ".join(f"{name} ({why})" for name, why in failed.items())
         whys, waits = {*map(str, failed.values())}, [one.retry_after for one in failed.values()]
-        self.status = 503 if RESTING in whys else 429 if whys == {"429"} else 504 if whys == {"timeout"} else 502
+        status = 503 if RESTING in whys else 429 if whys == {"429"} else 504 if whys == {"timeout"} else 502
         known = [math.ceil(wait) for wait in waits if wait is not None]
-        self.retry_after = str(min(known)) if known and len(known) == len(waits) else None
+        super().__init__(status, said, "upstreams", min(known) if known and len(known) == len(waits) else None)
 
 
 class Gateway:

@@ -10,15 +10,13 @@ import numpy as np
 
 from l2d.core.assignment import assign
 from l2d.logs.capacity import Limits
-from l2d.logs.decision import Compared, Decision, new_decision_id
-from l2d.logs.refusals import NobodyFree
+from l2d.logs.decision import Compared, Decision, NobodyFree, new_decision_id
 from l2d.router.capacity import guarded_costs
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.server.course import PLAN, Course
 from l2d.server.decisions import DriftMonitor
 from l2d.server.served import ServeSettings, best_single
-from l2d.server.trial import draw_expert
 
 REMEMBERED = 1000  # decisions that prices are learned from
 ENOUGH = 50
@@ -101,6 +99,18 @@ class Policy:
         if beside is not None:
             return beside(preferred, by, free, self.rng)
         return *draw_expert(preferred, by, free, self.settings.explore, self.rng), None
+
+
+def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float, rng: Random) -> tuple[str, str, float]:
+    """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
+    and the propensity."""
+    expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
+    return expert, drawn_by, propensity(expert, preferred, experts, explore)
+
+
+def propensity(expert: str, preferred: str, experts: Sequence[str], explore: float) -> float:
+    """π(k) = explore/p + (1 − explore)·1[k is preferred]"""
+    return explore / len(experts) + (1 - explore if expert == preferred else 0.0)
 
 
 class Scarcity:

@@ -12,8 +12,7 @@ from l2d.core.prices import PriceList
 from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
 from l2d.logs.capacity import Limits
-from l2d.logs.decision import Decision
-from l2d.logs.refusals import Refused
+from l2d.logs.decision import Decision, Refused
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
@@ -25,10 +24,6 @@ from l2d.utils.text import six_digits
 
 FORCE = "force swaps anyway"
 MOST_VARIANTS = 64  # routers at other prices that are kept
-
-
-class ReloadRefused(Refused):
-    """The new run does not fit. The old one goes on."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +123,11 @@ def check_successor(settings: ServeSettings, old: ServedRun, new: ServedRun, for
     fixed = settings.upstreams and {*others} != {*names}
     if others != names and (fixed or not force):
         way = "the upstreams fit no others, so force does not help" if fixed else FORCE
-        raise ReloadRefused(f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
+        raise Refused(409, f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
     check_settings(settings, new.router)
     theirs, ours = new.router.prices.unit, old.router.prices.unit
     if not theirs.fits(ours):
-        raise ReloadRefused(f"{new.name}: its prices are in {theirs}, not {ours}; start a server with another log")
+        raise Refused(409, f"{new.name}: its prices are in {theirs}, not {ours}; start a server with another log")
 
 
 def example_body(router: Router) -> dict[str, Any] | None:

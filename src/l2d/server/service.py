@@ -1,6 +1,7 @@
 """The service behind the endpoints: it decides, and logs each decision before it is answered."""
 
 import asyncio
+import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,17 +13,17 @@ from typing import Any
 
 from l2d.logs import operations
 from l2d.logs.capacity import Draft, ask_within, decide_within, left
-from l2d.logs.decision import Call, Decision, ReportedOutcome, new_decision_id
-from l2d.logs.refusals import LogUnavailable, NobodyFree
+from l2d.logs.decision import Call, Decision, LogUnavailable, NobodyFree, Refused, ReportedOutcome, new_decision_id
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.router import Router
-from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
-from l2d.server.course import begun
+from l2d.server.bodies import AnswerBody, Message, PreviewBody, QueryBody, RouteBody, chat_query, queries_of, read_query
+from l2d.server.course import begun, heard, resumed
 from l2d.server.decisions import AnsweredTogether, Batcher
 from l2d.server.policy import Beside, Pending, Wishes
 from l2d.server.served import ServedRun, about_choice, best_single, prices_of
 from l2d.server.succession import Succession
 from l2d.utils.errors import L2DError, unknown
+from l2d.utils.text import six_digits
 
 FOLLOW = 1.0  # seconds between looks at the log for what other servers wrote
 ROUTED = "l2d"  # the model that means: choose
@@ -84,7 +85,7 @@ class RouterService:
             await asyncio.to_thread(scarcity.learn, experts, dict(zip(limits, decided, strict=True)))
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:
-        """Answer /v1/route. Raises L2DError, Overloaded, LogUnavailable, NobodyFree."""
+        """Answer /v1/route. Raises L2DError, Refused, LogUnavailable."""
         run, asked = self.runs.current, (body.prices, body.budget, body.confidence, body.raw)
         router = await self.router_at(run, *asked)
         if self.settings.capacity and router.operating_point is not None:
@@ -178,6 +179,39 @@ class RouterService:
         """The number of questions that each expert with a limit may still be asked now."""
         return await self.log.done(left, self.settings.capacity) if self.settings.capacity else {}
 
+    async def take_answer(self, id: str, body: AnswerBody) -> dict[str, Any]:
+        """An answer that a client reports: the plan of the decision goes on, in whichever process, and each answer counts once.
+        Return whom to ask next, or whose answer to give. Raises Refused, L2DError, LogUnavailable."""
+        while True:
+            found = await self.log.done(operations.state_of, id)
+            if found is None:
+                raise Refused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+            run, given, before = found
+            if before is None:
+                raise Refused(409, f"decision_id={id}: waits for no answer; it ended with {given}")
+            state = json.loads(before)
+            router = await self._router_that_began(run, state["variant"])
+            course = heard(resumed(router, state, self.settings), body, id)
+            call, ended = course.last_call(None), course.ask is None
+            served = course.accept if ended and course.accept != given else None
+            after = None if ended else course.state(state["variant"])
+            if await self.log.done(operations.move_on, id, before, after, call, served):
+                break  # else another answer came meanwhile: look again
+        self.metrics.count_spend(call.expert, call.price)
+        if not ended:
+            return {"ask": course.ask}
+        self.metrics.calls.observe(call.place)
+        return {"accept": course.accept, "chance": six_digits(course.now.chance)}
+
+    async def _router_that_began(self, run: str, variant: list[Any]) -> Router:
+        """The router that began a plan. Another server may have reloaded."""
+        if run != self.runs.current.name:
+            await self.look()
+        for known in (self.runs.current, self.runs.previous):
+            if known.name == run:
+                return await self.router_at(known, *variant)
+        raise Refused(409, f"run={run}: it decided, and this server has {self.runs.current.name} now; route again")
+
     async def preview(self, body: PreviewBody) -> dict[str, Any]:
         """The router's own choice, which leaves no trace."""
         run = self.runs.current
@@ -187,7 +221,7 @@ class RouterService:
         return {"expert": choice.expert, **about_choice(choice), "guard_note": router.guard_note, "run": run.name}
 
     async def record(self, outcomes: Sequence[ReportedOutcome]) -> int:
-        """Return how many were new; only these are counted. Raises OutcomeRefused, LogUnavailable."""
+        """Return how many were new; only these are counted. Raises Refused, LogUnavailable."""
         new = await self.log.done(operations.add_outcomes, outcomes)
         self.metrics.outcomes.inc(len(new))
         self.metrics.wrong.inc(sum(one.error for one in new))
