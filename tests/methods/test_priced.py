@@ -163,16 +163,6 @@ def test_the_label_says_where_it_begins_and_learns_from_the_costs() -> None:
     assert float(outputs.grad[0, 2]) < -0.1 < 0.1 < float(outputs.grad[0, 3])
 
 
-def test_costs_by_label_by_hand() -> None:
-    """Errors (0, 1) and (⅔, ⅓), plus the prices; without the label there are none."""
-    expected = [pytest.approx([0.5, 1.25]), pytest.approx([2 / 3 + 0.5, 1 / 3 + 0.25])]
-    for method in (plugin(), regression(by_label=True)):
-        costs = method.costs_by_label()
-        assert costs is not None
-        assert costs.tolist() == expected
-    assert regression().costs_by_label() is None
-
-
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_the_labels_own_loss_by_hand(weight: float) -> None:
     """Label 1, chances of ½: log 2, and 0 where it is unknown. The label says ½·1 + ½·⅓ of expert 1 and ½·0 + ½·⅔ of expert 2:
@@ -288,9 +278,6 @@ def test_a_class_that_the_evidence_lacks_is_as_all_rows() -> None:
     for smoothing in (0.0, 2.0):
         found = plugin(num_classes=3, smoothing=smoothing).expected_costs(knowing(2, num_classes=3))
         assert found.tolist() == [pytest.approx([0.5 + 0.5, 2 / 3 + 0.25], rel=1e-6)]
-    rows = plugin(num_classes=3).rows_by_label
-    assert rows is not None
-    assert rows.tolist() == [2, 3, 0]
 
 
 def test_half_precision_around_it_makes_nothing_infinite() -> None:

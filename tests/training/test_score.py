@@ -80,7 +80,7 @@ def test_what_is_kept_for_other_prices_holds_none() -> None:
     learned = tuple(LearnedRows(torch.tensor([1]), *pair) for pair in values)
     own = torch.tensor([[0.5, 0.25], [0.0, 0.75]])
     rows = routed_rows(costs=errors + own, prices=own, expected_errors=torch.tensor([[0.1, 0.9]]), scores=scores)
-    by_row = held_out(method, rows, SimpleNamespace(prices=None), errors, learned)  # type: ignore[arg-type]
+    by_row = held_out(method, rows, SimpleNamespace(prices=None), errors, None, learned)  # type: ignore[arg-type]
     wanted = {"errors": errors.tolist(), "mean_errors": [0.5, 1], "prices": own.tolist(), "mean_prices": [0.25, 0.5]}
     wanted |= {"expected_prices": [[3, 4]], "learned": [1], "deployed": [[0.25, 0.5]], "seen": [[0.75, 0.5]]}
     wanted |= {"deployed_prices": [[0.25, 4]], "seen_prices": [[0.75, 4]]}

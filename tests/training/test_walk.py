@@ -94,7 +94,6 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     said: list[str] = []
     monkeypatch.setattr(walk, "data_fingerprint", lambda _: "new")
     monkeypatch.setattr(walk, "switched_off", lambda _: "recipe.compile=false")
-    monkeypatch.setattr(walk, "advice", lambda *_: ["more rows", "fewer labels"])
     monkeypatch.setattr(walk, "say", said.append)
 
     def begin(experiment: Experiment) -> None:
@@ -105,9 +104,8 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     begin(made_anew)
     assert (tmp_path / "data.txt").read_text() == "new\n"
     assert "recipe.compile=false" in said[0]
-    assert said[1:3] == ["more rows", "fewer labels"]
     for word in ("mild", "digits", "seed 0", "1,234", "99", "15"):
-        assert word in said[3]
+        assert word in said[1]
 
 
 class Walk:

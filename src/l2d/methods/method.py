@@ -1,6 +1,5 @@
 """The base class of methods: a loss per example, a decision and, for some, a posterior over experts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -81,9 +80,8 @@ class Method(nn.Module):
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def check_answers(cls, learned: Sequence[Answers], whole: Answers | None) -> None:
-        """Refuse what the experts did if the method cannot learn from it, before anything is trained. learned: on the training
-        rows of each router, such as those of folds; whole: on all rows of the data, None if it did not come with them."""
+    def check_answers(cls, learned: Answers, whole: Answers) -> None:
+        """Refuse what the experts did if the method cannot learn from it. learned: on the training rows; whole: on all rows."""
 
     def learn(self, evidence: Evidence) -> None:
         """Store in buffers what the training costs do not contain. Called once, before training."""

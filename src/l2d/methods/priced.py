@@ -52,7 +52,6 @@ class Priced(Method):
     takes_prices_later: ClassVar[bool] = True
     prices: Tensor
     factor: Tensor
-    rows_by_label: Tensor | None = None  # of the evidence; None for a method that does not use labels
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
@@ -63,11 +62,8 @@ class Priced(Method):
     def learn(self, evidence: Evidence) -> None:
         if evidence.prices.ndim == 1:
             self.prices.copy_(evidence.prices)
-        if self.needs_labels:
-            known = evidence.labels[evidence.labels != UNKNOWN]
-            if not len(known):
-                raise ParameterError("", NO_LABELS)
-            self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
+        if self.needs_labels and not (evidence.labels != UNKNOWN).any():
+            raise ParameterError("", NO_LABELS)
 
     def reprice(self, prices: Tensor) -> None:
         self.prices.copy_(prices)
@@ -101,10 +97,6 @@ class Priced(Method):
         """E[error_k|x], [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
-    def costs_by_label(self) -> Tensor | None:
-        """E[error_k|y] + β_k for each label y and expert k, [num_classes, p]; None for a method that does not use labels."""
-        return None
-
     def add_expert(self, price: float) -> None:
         """Make room for one more expert, in a method whose outputs are one per expert."""
         self.p, self.num_outputs = self.p + 1, self.num_outputs + 1
@@ -132,9 +124,6 @@ class Plugin(Priced):
 
     def estimates(self, outputs: Tensor) -> Tensor:
         return given_label(outputs, self.error_given_label)
-
-    def costs_by_label(self) -> Tensor:
-        return self.error_given_label + self.prices
 
 
 class CostRegression(Priced):
@@ -203,6 +192,3 @@ class CostRegression(Priced):
         """The inverse of `right`: from the chance of being wrong to an error. [B, p] -> [B, p]."""
         least = self.least.to(wrong)
         return wrong * (self.most.to(wrong) - least) + least
-
-    def costs_by_label(self) -> Tensor | None:
-        return self.errors(1 - self.right_given_label) + self.prices if self.by_label else None

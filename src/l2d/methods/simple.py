@@ -1,6 +1,5 @@
 """Simple routers: each estimates how right every expert will be, from the training rows at once. Prices may change later."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -93,7 +92,7 @@ class Planned(Auto):
     """Auto's estimates, and a plan that may ask another expert after an answer."""
 
     @classmethod
-    def check_answers(cls, learned: Sequence[Answers], whole: Answers | None) -> None:
+    def check_answers(cls, learned: Answers, whole: Answers) -> None:
         check_answers(learned, whole)
 
     def estimator(self) -> Estimator:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.assembly.assemble import Splits, divide
+from l2d.assembly.assemble import Splits
 from l2d.assembly.build import assemble_rows, expert_cache, load_rows, without_epochs
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
-from l2d.assembly.make import blaming, find, make, make_dataset
+from l2d.assembly.make import find, make_dataset
 from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core import metrics as metrics_
@@ -24,10 +24,9 @@ from l2d.data.arrays import Arrays
 from l2d.data.splits import cross_validation_fold, pooled, with_test_fold
 from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
-from l2d.training import score
 from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
-from l2d.training.plans import plan_evidence, rivals, with_plan_names
-from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, score_router
+from l2d.training.plans import rivals, with_plan_names
+from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, measured, score_router
 from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
@@ -71,7 +70,6 @@ def train_and_judge(experiment: Experiment, run: RunFolder | None = None) -> Run
 
 def train_folds(experiment: Experiment, run: RunFolder) -> RunMetrics:
     rows = fold_rows(experiment)
-    rows.check()
     folds = [rows.fold(number, RunFolder(run.folds / str(number))) for number in range(1, FOLDS + 1)]
     metrics = train(experiment, run, rows.source(folds))
     if is_main_process():
@@ -122,18 +120,6 @@ class FoldedRows:
     def seed(self) -> int:
         return derive_seed(self.experiment.settings.seed, "test folds")
 
-    def check(self) -> None:
-        """Refuse data that the method cannot learn from in every fold, before the first one is trained."""
-        experiment, experts = self.experiment, make(self.experiment.experts)
-        whole = None if self.whole.panel is None else self.whole.panel.train
-        learned = [] if whole is None else [whole]  # the router that is used in the end
-        for number in range(1, FOLDS + 1):
-            arrays, _ = with_test_fold(self.whole, f"{number}/{FOLDS}", self.seed)
-            train, _ = divide(arrays, experiment.settings, experts)
-            learned += [] if arrays.panel is None else [arrays.panel.train[train]]
-        with blaming(experiment.method):
-            find(experiment.method).check_answers(learned, whole)
-
     def fold(self, number: int, run: RunFolder) -> Fold:
         """Train a router without a fold's rows and judge it there, unless that is done already."""
         seed = self.seed
@@ -181,27 +167,25 @@ def score_fold(others: Tensor, following: Tensor, fitted: Fitted) -> Scored:
 def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> Scored:
     """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it. The guard that is
     deployed is fitted to all rows; the guarded decisions on a fold's rows are those of a guard that did not see them."""
-    rows, found = gathered(folds), [fold.metrics for fold in folds]
-    method, splits, n = fitted.method, with_plan_names(fitted, fitted.splits), len(rows)
+    method, splits = fitted.method, with_plan_names(fitted, fitted.splits)
+    if {fold.routed.costs.shape[1] for fold in folds} != {len(splits.panel.names)}:
+        problem = "the log has too few second answers for a plan in every fold; use method=auto until it has more"
+        raise ParameterError("method", problem)
+    rows, found, n = gathered(folds), [fold.metrics for fold in folds], len(whole.train_labels)
     splits = replace(splits, train_costs=rivals(fitted, rows.costs))
     best = metrics_.best_single(splits.train_costs)
     guard = guard_of(method, rows, best)
     guarded = guarded_by_the_others(method, folds, best)
-    metrics = RunMetrics(
-        **score.about_the_routing(method, splits, rows, whole.train_categories, mean_simple(found)),
-        log=score.about_the_log(splits, rows, guarded, guard),
-        **score.about_the_run(fitted),
+    metrics = measured(
+        *(fitted, splits, rows, guard, guarded, whole.train_categories, mean_simple(found)),
         evaluation="cross_validate",
         rows=RowCounts(train=len(splits.train), validation=n, test=n),
         validation=mean_score([one.validation for one in found], [one.rows.validation for one in found]),
         by_decision=mean_losses(found) if method.has_posterior else None,
-        guarded=metrics_.guarded_score(guard, guarded, rows.costs, rows.prices, splits.panel.names),
-        plans=plan_evidence(splits, rows.costs, rows.prices, guarded),
     )
-    kept = held_out(method, rows, splits, splits.train_costs, learned_by_both(folds, fitted))
+    kept = held_out(method, rows, splits, splits.train_costs, whole.groups, learned_by_both(folds, fitted))
     kept = kept and {"learned": torch.arange(0), **kept}  # says, even if there is none, that folds judged the rows
-    judged = Judged(guard, score.with_groups(kept, whole.groups))
-    return Scored(metrics, rows.arrays() | {"guarded": guarded}, judged, whole.train_ids)
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, Judged(guard, kept), whole.train_ids)
 
 
 def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows, LearnedRows] | None:

@@ -86,16 +86,12 @@ def score_router(fitted: Fitted) -> Scored:
     test, validation = map(partial(routed, fitted), (splits.test, splits.validation), outputs)
     judged = judge(fitted, validation)
     guard, guarded = judged.guard, judged.guard.decide(test.utilities, test.decisions)
-    metrics = RunMetrics(
-        **about_the_routing(method, splits, test, splits.arrays.categories, simple_scores(splits)),
-        log=about_the_log(splits, test, guarded, guard),
-        **about_the_run(fitted),
+    metrics = measured(
+        *(fitted, splits, test, guard, guarded, splits.arrays.categories, simple_scores(splits)),
         evaluation="holdout",
         rows=RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
         validation=validation.score(),
         by_decision=by_decision(method, validation, test) if method.has_posterior else None,
-        guarded=metrics_.guarded_score(guard, guarded, test.costs, test.prices, splits.panel.names),
-        plans=plan_evidence(splits, test.costs, test.prices, guarded),
     )
     return Scored(metrics, test.arrays() | {"guarded": guarded}, judged, splits.arrays.ids)
 
@@ -110,10 +106,8 @@ def judge(fitted: Fitted, validation: RoutedRows) -> Judged:
     # Experts that learned from the training rows are compared on validation rows.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     guard = guard_of(method, validation, metrics_.best_single(chosen_on))
-    kept = held_out(method, validation, splits, chosen_on)
-    return Judged(
-        guard, with_groups(kept, None if splits.arrays.groups is None else splits.arrays.groups[splits.validation.rows])
-    )
+    groups = None if splits.arrays.groups is None else splits.arrays.groups[splits.validation.rows]
+    return Judged(guard, held_out(method, validation, splits, chosen_on, groups))
 
 
 def routed(fitted: Fitted, split: Split, outputs: Tensor) -> RoutedRows:
@@ -137,24 +131,45 @@ def with_plans(rows: RoutedRows, costs: Tensor, spent: Tensor) -> RoutedRows:
     return replace(rows, logged_expected=expected, logged_weights=weights, logged_chances=None)
 
 
-def about_the_routing(
-    method: Method, splits: Splits, rows: RoutedRows, categories: Sequence[str] | None, simple: Mapping[str, Score]
-) -> dict[str, Any]:
-    """The metrics that follow from the routing of held-out rows. simple: the scores of simple routers."""
-    costs, train_costs, from_log = rows.costs, splits.train_costs, rows.logged is not None
+def measured(
+    fitted: Fitted,
+    splits: Splits,
+    test: RoutedRows,
+    guard: Guard,
+    guarded: Tensor,
+    categories: Sequence[str] | None,
+    simple: Mapping[str, Score],
+    **more: Any,
+) -> RunMetrics:
+    """The metrics of held-out rows, test. guarded: the decisions there with a guard that did not see them. simple: the scores of
+    simple routers. more: metrics that differ between the ways to evaluate."""
+    method, costs, names, from_log = fitted.method, test.costs, splits.panel.names, test.logged is not None
     singles = splits.train.costs.shape[1]  # simple routers choose among these, not among plans
-    given = (rows.decisions, train_costs, costs, rows.prices, splits.panel.names)
+    given = (test.decisions, splits.train_costs, costs, test.prices, names)
     routing = metrics_.routing_metrics(*given, from_log=from_log, singles=singles)
-    more = [0.0] * (costs.shape[1] - singles)
-    simple = {name: replace(one, ratios=[*one.ratios, *more][: costs.shape[1]]) for name, one in simple.items()}
-    if more:  # a plan for all rows is no collapse
+    plans = [0.0] * (costs.shape[1] - singles)
+    simple = {name: replace(one, ratios=[*one.ratios, *plans][: costs.shape[1]]) for name, one in simple.items()}
+    if plans:  # a plan for all rows is no collapse
         routing = replace(routing, collapsed_expert=None)
-    alone = (rows.decisions, train_costs[:, :singles], costs)
-    return vars(routing) | {
-        "baselines": replace(routing.baselines, **simple),
-        "by_category": categories and metrics_.by_category(categories, *alone, from_log=from_log),
-        "calibration": calibration_on(method, rows),
-    }
+    alone = (test.decisions, splits.train_costs[:, :singles], costs)
+    by_category = metrics_.by_category(categories, *alone, from_log=from_log) if categories else None
+    return RunMetrics(
+        **{**vars(routing), "baselines": replace(routing.baselines, **simple)},
+        by_category=by_category,
+        calibration=calibration_on(method, test),
+        log=about_the_log(splits, test, guarded, guard),
+        guarded=metrics_.guarded_score(guard, guarded, costs, test.prices, names),
+        plans=plan_evidence(splits, costs, test.prices, guarded),
+        schema_version=results.SCHEMA_VERSION,
+        capabilities=Capabilities(**method.capabilities(), reads_text=bool(fitted.network.reads_text)),
+        decision=method.decision,
+        method_buffers={name: value.tolist() for name, value in method.named_buffers()},
+        extreme=splits.cost_facts,
+        checkpoint=fitted.checkpoint,
+        epochs=fitted.trainer.current_epoch,
+        kept_epoch=fitted.kept_epoch,
+        **more,
+    )
 
 
 def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guard) -> LoggedOutcomes | None:
@@ -183,20 +198,6 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
     )
 
 
-def about_the_run(fitted: Fitted) -> dict[str, Any]:
-    method, router = fitted.method, fitted.router
-    return {
-        "schema_version": results.SCHEMA_VERSION,
-        "capabilities": Capabilities(**method.capabilities(), reads_text=bool(router.network.reads_text)),
-        "decision": method.decision,
-        "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
-        "extreme": fitted.splits.cost_facts,
-        "checkpoint": fitted.checkpoint,
-        "epochs": fitted.trainer.current_epoch,
-        "kept_epoch": fitted.kept_epoch,
-    }
-
-
 def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dict[str, DecisionLosses]:
     def loss(part: RoutedRows, decision: str) -> float:
         known = part.posterior if decision == "posterior" else None
@@ -218,9 +219,15 @@ def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None
 
 
 def held_out(
-    method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, learned: Sequence[LearnedRows] | None = None
+    method: Method,
+    rows: RoutedRows,
+    splits: Splits,
+    chosen_on: Tensor,
+    groups: Tensor | None = None,
+    learned: Sequence[LearnedRows] | None = None,
 ) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. chosen_on: costs that choose the best single expert."""
+    """The tensors of a HeldOut; empty if the method's prices cannot change. chosen_on: costs that choose the best single expert.
+    groups: int [n], equal for rows that belong together."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()
@@ -234,14 +241,9 @@ def held_out(
         own, theirs = learned
         kept = replace(kept, learned=own.rows, deployed=own.errors, deployed_prices=own.prices)
         kept = replace(kept, seen=theirs.errors, seen_prices=theirs.prices)
+    if groups is not None and len(groups.unique()) < len(groups):
+        kept = replace(kept, groups=groups.unique(return_inverse=True)[1])
     return kept.tensors()
-
-
-def with_groups(kept: dict[str, Tensor], groups: Tensor | None) -> dict[str, Tensor]:
-    """groups: int [n], equal for rows that belong together."""
-    if not kept or groups is None or len(groups.unique()) == len(groups):
-        return kept
-    return {**kept, "groups": groups.unique(return_inverse=True)[1]}
 
 
 def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:

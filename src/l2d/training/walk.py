@@ -13,7 +13,6 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
-from l2d.assembly.advice import advice
 from l2d.assembly.assemble import Splits
 from l2d.assembly.build import make_data, make_router, make_splits, switched_off, without_epochs
 from l2d.assembly.datamodule import DeferralData
@@ -146,7 +145,7 @@ def holding(run: RunFolder) -> AbstractContextManager[None]:
 
 @rank_zero_only
 def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule) -> None:
-    """Write what is known before training into the folder, and print the advice on the settings."""
+    """Write what is known before training into the folder."""
     if experiment.settings.force:
         run.clear()
     run.check_data(data_fingerprint(experiment))
@@ -156,8 +155,6 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
         tell(run, f"no GPU here: running with {off}")
     if unplanned(router.network) is not None and planner_of(router.network) is None:
         tell(run, "too few rows have several answers, so this router makes one choice (l2d serve --explore-second)")
-    for line in advice(experiment, router.method, splits.panel.names):
-        tell(run, line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
     if not len(splits.test):  # after five folds

@@ -1,6 +1,6 @@
 """Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -223,21 +223,16 @@ def usable(right: Tensor, replies: Replies) -> Tensor:
     return ~right.isnan().any(dim=1) if replies.asks is None else (replies.asks.turn >= 0).any(dim=1)
 
 
-def check_answers(learned: Sequence[Answers], whole: Answers | None) -> None:
-    """Refuse data that teach no plan. learned: the rows that each router is to learn from; whole: all rows of the data."""
-    if whole is None or whole.replies is None:
+def check_answers(learned: Answers, whole: Answers) -> None:
+    """Refuse data that teach no plan. learned: the rows to learn from; whole: all rows of the data."""
+    if learned.replies is None or whole.replies is None:
         raise ParameterError("", "needs what the experts answered: columns answer_NAME, or answers= of l2d.fit")
     if (p := whole.errors.shape[1]) > MOST:
         raise ParameterError("", f"plans for at most {MOST} experts, and there are {p}; choose some, dataset.experts")
-    plans = {teaches_plans(one.replies) for one in learned if one.replies is not None}
-    if len(plans) > 1:
-        problem = "the log has too few second answers for a plan in every fold; use method=auto until it has more"
-        raise ParameterError("", problem)
-    counts = [int(usable(one.errors, one.replies).sum()) for one in (whole, *learned) if one.replies is not None]
-    if plans == {True} and min(counts) < LEAST:
+    given, left = int(usable(whole.errors, whole.replies).sum()), int(usable(learned.errors, learned.replies).sum())
+    if teaches_plans(learned.replies) and left < LEAST:
         problem = f"needs {LEAST} rows to learn from on which all experts were asked"
-        left = f"the data have {counts[0]}, of which {min(counts)} are left for training"
-        raise ParameterError("", f"{problem}; {left}; use method=auto")
+        raise ParameterError("", f"{problem}; the data have {given}, {left} are left for training; use method=auto")
 
 
 def in_vain(prices: Tensor) -> tuple[Tensor, Tensor]:
