@@ -16,7 +16,10 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("budget", lambda it: it.table(it.POINTS.read()), "llm_routing", "budget"),
     ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
     ("trial", lambda it: it.table(it.RESULTS.read()), "serving", "trial"),
-    ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
+    ("large", lambda it: it.sharing(), "scaling", "sharing"),
+    ("sweeps", lambda it: it.reached_table(), "speed", "reached"),
+    ("sweeps", lambda it: it.sweeps_table(), "speed", "sweeps"),
+    ("rows", lambda it: it.table(it.LARGE.read()), "speed", "large"),
     ("soak", lambda it: it.table(it.RESULTS.read()), "speed", "soak"),
     ("large", lambda it: it.table(it.RESULTS.read()), "scaling", "large"),
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
@@ -25,8 +28,8 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("why_mild", lambda it: it.steps(), "why_mild", "steps"),
     ("why_mild", lambda it: it.choice(), "why_mild", "choice"),
     ("why_mild", lambda it: it.collapse(it.BARE.read()), "why_mild", "collapse"),
-    ("rho_size", lambda it: it.table(it.SIZES.read(), "synthetic"), "why_mild", "mass"),
-    ("rho_size", lambda it: it.table(it.SIZES.read(), "trained"), "why_mild", "mass-trained"),
+    ("why_mild", lambda it: it.sizes_table("synthetic"), "why_mild", "mass"),
+    ("why_mild", lambda it: it.sizes_table("trained"), "why_mild", "mass-trained"),
     ("readings", lambda it: it.page(), "theory", "readings"),
     ("llm", lambda it: it.trios_table(it.RUNS.read()), "verdicts", "trios"),
     ("llm", lambda it: it.gap_table(it.DATA.read()), "verdicts", "gap-mmlu"),
@@ -52,7 +55,7 @@ DOCUMENTS: list[tuple[str, Callable[[Any], dict[str, str]], str]] = [
     ("beyond", lambda it: it.parts(), "beyond"),
     ("verdicts", lambda it: it.parts(), "verdicts"),
     ("benchmarks", lambda it: it.tables(it.RESULTS.read()), "benchmarks"),
-    ("speed_docs", lambda it: it.parts(), "speed"),
+    ("speed", lambda it: it.tables(), "speed"),
 ]
 
 

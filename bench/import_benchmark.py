@@ -3,13 +3,18 @@
 python bench/import_benchmark.py routerdc gsm8k-train.json gsm8k-test.json mmlu_train.json mmlu_test.json --probability mmlu --out table.parquet
 python bench/import_benchmark.py openl2d openl2d/OpenL2D_Use_Example --out adult.parquet
 python bench/import_benchmark.py keswani all_results.csv --out tweets.parquet
+
+routerdc: JSON files of RouterDC (shuhao02/RouterDC, datasets/split2_model7): a list of objects with question and scores, one score
+per model. A file's name gives its task and split: gsm8k-train.json, mmlu_test.json. LLMRouter's train.json and test.json of
+dcrouter_preprocessed can be read too. openl2d: the folder OpenL2D_Use_Example of feedzai/openl2d: people of the Adult census, and
+whether each of 25 synthetic experts says rightly that a person earns more than 50,000 dollars. keswani: all_results.csv of
+vijaykeswani/Deferral-To-Multiple-Experts: tweets, and whether each annotator labelled them rightly; most cells are empty.
 """  # noqa: E501
 
-import argparse
 import csv
 import json
 import re
-import sys
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +26,6 @@ from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.user_errors import OneLineParser, answering
 
-ROUTERDC = """JSON files of RouterDC (shuhao02/RouterDC, datasets/split2_model7): a list of objects with question and scores, one
-score per model. A file's name gives its task and split: gsm8k-train.json, mmlu_test.json. LLMRouter's train.json and test.json of
-dcrouter_preprocessed can be read too."""
-OPENL2D = """The folder OpenL2D_Use_Example of feedzai/openl2d: people of the Adult census, and whether each of 25 synthetic experts
-says rightly that a person earns more than 50,000 dollars."""
-KESWANI = """all_results.csv of vijaykeswani/Deferral-To-Multiple-Experts: tweets, and whether each annotator labelled them rightly.
-Most cells are empty: each tweet has 4 to 24 annotators."""
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "valid": "validation", "val": "validation"}
 NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(?:[-_.].*)?")
 
@@ -95,27 +93,21 @@ def keswani_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     return RecordedOutcomes(columns, not_asked(len(rows)))
 
 
-ABOUT = {"routerdc": ROUTERDC, "openl2d": OPENL2D, "keswani": KESWANI}
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="import_benchmark.py", description=__doc__)
-    sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    for name, about in ABOUT.items():
-        own = sources.add_parser(name, help=about.split(":")[0], description=about)
-        own.add_argument("files", nargs="+", type=user_path, metavar="FILE")
-        own.add_argument(
-            "--out", required=True, type=user_path, metavar="TABLE", help="the .csv or .parquet file to write"
-        )
-        if name == "routerdc":
-            help_ = "tasks in which any score above 0 is right"
-            own.add_argument("--probability", nargs="+", default=[], metavar="TASK", help=help_)
-    return parser
+SOURCES = ("routerdc", "openl2d", "keswani")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    parser = OneLineParser(prog="import_benchmark.py", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("source", choices=SOURCES)
+    parser.add_argument("files", nargs="+", type=user_path, metavar="FILE")
+    parser.add_argument(
+        "--out", required=True, type=user_path, metavar="TABLE", help="a .csv or .parquet file to write"
+    )
+    parser.add_argument(
+        "--probability", nargs="+", default=[], metavar="TASK", help="RouterDC's: any score > 0 is right"
+    )
     with answering():
-        options = make_parser().parse_args(arguments)
+        options = parser.parse_args(arguments)
         refuse_overwriting(options.out, options.files)
         if options.source == "routerdc":
             found = routerdc_outcomes(options.files, options.probability)
@@ -125,4 +117,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

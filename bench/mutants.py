@@ -3,7 +3,7 @@
     python bench/mutants.py                # the mistakes of bench/mutants.csv: (what, file in src/l2d, before, after)
     python bench/mutants.py core/ price    # only those with one of these words in their name or file
 
-A mistake is caught by the first test that fails with it and passes without it. A mistake whose text no longer occurs exactly
+A mistake is caught by the first test that fails with it; without it, all must pass. A mistake whose text no longer occurs exactly
 once in its file is stale. The copy is made at the start, so the tree may change meanwhile.
 """
 
@@ -48,51 +48,32 @@ class Verdict(NamedTuple):
         return f"{self.mistake.what} ({self.mistake.file}): {self.caught_by or self.problem or 'SURVIVED'}"
 
 
-def try_out(tree: Path, mistake: Mistake, red: set[str]) -> Verdict:
-    """red: tests that fail without any mistake; those that are found here are added."""
+def try_out(tree: Path, mistake: Mistake) -> Verdict:
     source = tree / "src" / "l2d" / mistake.file
     original = source.read_text(encoding="utf-8") if source.exists() else ""
     if original.count(mistake.before) != 1:
         return Verdict(mistake, None, STALE)
     end = time.monotonic() + LIMIT
+    source.write_text(original.replace(mistake.before, mistake.after), encoding="utf-8")
     try:
-        for tests in stages(tree, mistake.file):
-            while True:
-                source.write_text(original.replace(mistake.before, mistake.after), encoding="utf-8")
-                failed = failures(tree, ["-x", *tests, *without(red)], end)
-                source.write_text(original, encoding="utf-8")
-                if not failed:
-                    break
-                if not failures(tree, failed[:1], end):
-                    return Verdict(mistake, failed[0])
-                if failed[0] == CANNOT_START:
-                    raise RuntimeError("pytest does not start without any mistake either")
-                red.add(failed[0])
+        failed = next(filter(None, (failures(tree, ["-x", *tests], end) for tests in stages(tree, mistake.file))), None)
     except subprocess.TimeoutExpired:
         return Verdict(mistake, None, LATE)
     finally:
         source.write_text(original, encoding="utf-8")
-    return Verdict(mistake, None)
+    if failed and failures(tree, failed[:1], end):
+        return Verdict(mistake, None, f"{failed[0]} fails without it too")
+    return Verdict(mistake, failed[0] if failed else None)
 
 
 def stages(tree: Path, file: str) -> Iterator[list[str]]:
-    """Arguments of pytest: the changed file's own tests, then the quick ones of files that import it, of its room, and all."""
-    room, stem, module = file.split("/")[0], Path(file).stem, f"l2d.{file.removesuffix('.py').replace('/', '.')} "
-    tests = {str(path.relative_to(tree)): path for path in sorted(tree.glob("tests/**/test_*.py"))}
-    own = [name for name in tests if name.startswith(f"tests/{room}/") and name.endswith(f"/test_{stem}.py")]
-    near = [name for name in tests if name not in own and module in tests[name].read_text(encoding="utf-8")]
-    seen = [f"--ignore={name}" for name in (*own, *near)]
-    if own:
-        yield own
-    if near:
-        yield [*QUICK, *near]
+    """Arguments of pytest: the changed file's own tests, then the quick ones of its room, and all."""
+    room, own = file.split("/")[0], f"test_{Path(file).name}"
+    if found := sorted(str(path.relative_to(tree)) for path in tree.glob(f"tests/{room}/**/{own}")):
+        yield found
     if (tree / "tests" / room).is_dir():
-        yield [*QUICK, f"tests/{room}", *seen]
-    yield [*QUICK, "tests", f"--ignore=tests/{room}", *seen]
-
-
-def without(red: set[str]) -> list[str]:
-    return [f"--deselect={test}" if "::" in test else f"--ignore={test}" for test in sorted(red)]
+        yield [*QUICK, f"tests/{room}"]
+    yield [*QUICK, "tests", f"--ignore=tests/{room}"]
 
 
 def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
@@ -139,11 +120,11 @@ if __name__ == "__main__":
     parser.add_argument("--list", type=Path, default=LISTED, metavar="FILE", help="another list of mistakes")
     parser.add_argument("--root", type=Path, default=ROOT, metavar="FOLDER", help="the tree to copy")
     options = parser.parse_args()
-    mistakes, verdicts, red = read_mistakes(options.list, options.words), list[Verdict](), set[str]()
+    mistakes, verdicts = read_mistakes(options.list, options.words), list[Verdict]()
     with tempfile.TemporaryDirectory() as folder:
         copy_tree(options.root, tree := Path(folder) / "tree")
         for number, mistake in enumerate(mistakes, start=1):
-            verdicts.append(try_out(tree, mistake, red))
+            verdicts.append(try_out(tree, mistake))
             print(f"[{number}/{len(mistakes)}] {verdicts[-1]}", flush=True)
     tried = [verdict for verdict in verdicts if verdict.problem != STALE]
     survivors = [verdict for verdict in tried if verdict.caught_by is None]

@@ -98,4 +98,4 @@ def parts_table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    CHANGED.add(collected(records.runs_dir(__doc__)))
+    CHANGED.add(collected(records.given_paths(__doc__, "runs_dir").runs_dir))

@@ -133,7 +133,7 @@ def stored() -> tuple[list[Row], Arrays]:
 
 
 if __name__ == "__main__":
-    rows, arrays = collected(records.runs_dir(__doc__))
+    rows, arrays = collected(records.given_paths(__doc__, "runs_dir").runs_dir)
     RUNS.add(rows)
     with np.load(ROWS) as before:
         np.savez_compressed(ROWS, **(dict(before) | arrays))

@@ -131,11 +131,6 @@ def given_paths(about: str | None, *names: str, what: Iterable[str] = ()) -> arg
     return parser.parse_args()
 
 
-def runs_dir(about: str | None) -> Path:
-    """The folder that is given to a script that keeps finished runs in a CSV file."""
-    return Path(given_paths(about, "runs_dir").runs_dir)
-
-
 def title_of(dataset: str) -> str:
     return titles()["dataset"].get(dataset, dataset)
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pyarrow import parquet
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.networks.tabular import MLP
-from records import Results, about, parser_of
+from records import Results, Row, about, markdown, parser_of
 
 FIGURES = "prepare_seconds rows_per_second bare_rows_per_second memory_gib command versions"
 LARGE = Results("rows_large", "rows batch machine commit", FIGURES)
@@ -83,6 +84,21 @@ def large(n: int, batch: int) -> dict[str, Any]:
         "memory_gib": round(timing["host_memory_gib"], 2),
         **about("python bench/rows.py"),
     }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Preparation, training and memory by the number of rows."""
+    rows = sorted(rows, key=lambda row: (int(row["rows"]), int(row["batch"])))
+    lines = []
+    for row in rows:
+        rates = [f"{int(row[key]):,}" for key in ("rows_per_second", "bare_rows_per_second")]
+        place = [f"{row['memory_gib']} GiB", row["machine"].removesuffix(", 2 cores").removesuffix(" Processor")]
+        prepared = f"{float(row['prepare_seconds']):.1f} s"
+        lines.append([f"{int(row['rows']):,}", f"{int(row['batch']):,}", prepared, *rates, *place])
+    head = ("rows of text (simulated)", "batch", "prepared in", "trained rows/s", "bare loop, rows/s", "memory, peak")
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    where = "; ".join(sorted({f"{row['machine']}; {row['versions']}" for row in rows}))
+    return markdown((*head, "two cores of"), lines) + f"\n\n`{rows[0]['command']}`; {where}; commit {commits}."
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ proxy (bench/bare.py) are asked in turn with ours, slice by slice, so that a bus
 
 import asyncio
 import json
+import math
 import os
 import socket
 import statistics
@@ -30,7 +31,6 @@ from records import Results, Row, about, markdown, origin, parser_of
 
 FIGURES = "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
 RESULTS = Results("serve", "what router clients", FIGURES)
-PARTS = ["mlp", "minilm", "bare", "memory"]
 RATE = 200  # requests per second, in the first measurement
 COMMAND = "python bench/serve.py"
 SLICES = 5
@@ -68,15 +68,13 @@ async def connected(port: int, number: int) -> AsyncIterator[list[Connection]]:
 
 
 async def in_turn(
-    port: int, clients: int, bodies: Sequence[object], seconds: float, path: str
+    port: int, clients: int, bodies: Sequence[object], path: str, seconds: float = math.inf, number: float = math.inf
 ) -> tuple[list[float], float]:
     """Every client asks again as soon as it is answered. Milliseconds of each request, and requests per second."""
     times: list[float] = []
-    end = time.perf_counter() + seconds
 
-    async def ask(one: Connection, first: int) -> None:
-        place = first
-        while time.perf_counter() < end:
+    async def ask(one: Connection, place: int) -> None:
+        while time.perf_counter() < begun + seconds and len(times) < number:
             times.append(await one.post(path, bodies[place % len(bodies)]))
             place += clients
 
@@ -152,8 +150,8 @@ def summed(what: str, router: str, clients: int, times: Sequence[float], **other
 
 def asked(what: str, name: str, clients: int, port: int, bodies: Sequence[object], seconds: float, path: str) -> Row:
     """A row of clients that ask in turn, after a second that is not timed."""
-    asyncio.run(in_turn(port, 1, bodies, 1, path))
-    times, rate = asyncio.run(in_turn(port, clients, bodies, seconds, path))
+    asyncio.run(in_turn(port, 1, bodies, path, 1))
+    times, rate = asyncio.run(in_turn(port, clients, bodies, path, seconds))
     return summed(what, name, clients, times, per_second=rate)
 
 
@@ -211,57 +209,20 @@ def in_slices(ports: Mapping[str, int], clients: int, bodies: Sequence[object], 
     times: dict[str, list[float]] = {what: [] for what in ports}
     for part in range(SLICES + 1):  # the first is not counted
         for what, port in ports.items():
-            found, _ = asyncio.run(in_turn(port, clients, bodies, seconds / SLICES, path))
+            found, _ = asyncio.run(in_turn(port, clients, bodies, path, seconds / SLICES))
             times[what] += found if part else []
     return [summed(what, "mlp", clients, found, per_second=len(found) / seconds) for what, found in times.items()]
 
 
 def measure_memory(run: Path, texts: Sequence[str], folder: Path, requests: int) -> Row:
     """Resident memory after a tenth of the requests, and after all. Times are not kept: there are other rows for them."""
-    bodies = [{"text": text} for text in texts]
-
-    async def ask(port: int, number: int) -> list[float]:
-        times: list[float] = []
-        async with connected(port, 16) as found:
-
-            async def some(one: Connection) -> None:
-                while len(times) < number:
-                    times.append(await one.post("/v1/route", bodies[len(times) % len(bodies)]))
-
-            await asyncio.gather(*map(some, found))
-        return times
-
+    bodies, memory, times = [{"text": text} for text in texts], [], list[float]()
     with server(run, folder) as (port, process):
-        times = asyncio.run(ask(port, requests // 10))
-        memory = psutil.Process(process.pid).memory_info
-        before = memory().rss / 2**20
-        times += asyncio.run(ask(port, requests - requests // 10))
-        found = summed("memory", "mlp", 16, times, mb_before=before, mb_after=memory().rss / 2**20)
-        return found | {"p50_ms": "", "p99_ms": ""}
-
-
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each measurement")
-    parser.add_argument("--requests", type=int, default=50_000, help="to look at the memory")
-    arguments = parser.parse_args()
-    rows: list[Row] = []
-    for name in ("mlp", "minilm"):
-        if name == "minilm" and ("minilm" not in arguments.only or locate("minilm") == MINILM):
-            continue
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            run, texts = prepared(ROUTERS[name], folder)
-            if name in arguments.only:
-                rows += measure_decisions(name, run, texts, folder, arguments.seconds)
-            if name == "mlp" and "bare" in arguments.only:
-                rows += measure_beside_bare(run, texts, folder, arguments.seconds)
-            if name == "mlp" and "memory" in arguments.only:
-                rows.append(measure_memory(run, texts, folder, arguments.requests))
-    for row in rows:
-        print(" ".join(f"{key}={value}" for key, value in row.items()))
-    RESULTS.add(row | about(COMMAND) for row in rows)
+        for number in (requests // 10, requests - requests // 10):
+            times += asyncio.run(in_turn(port, 16, bodies, "/v1/route", number=number))[0]
+            memory.append(psutil.Process(process.pid).memory_info().rss / 2**20)
+    found = summed("memory", "mlp", 16, times, mb_before=memory[0], mb_after=memory[1])
+    return found | {"p50_ms": "", "p99_ms": ""}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -278,4 +239,15 @@ def table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    parser = parser_of(__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each measurement")
+    parser.add_argument("--requests", type=int, default=50_000, help="to look at the memory")
+    options = parser.parse_args()
+    for name in ["mlp"] if locate("minilm") == MINILM else ["mlp", "minilm"]:
+        with tempfile.TemporaryDirectory() as place:
+            run, texts = prepared(ROUTERS[name], folder := Path(place))
+            rows = measure_decisions(name, run, texts, folder, options.seconds)
+            if name == "mlp":
+                rows += measure_beside_bare(run, texts, folder, options.seconds)
+                rows.append(measure_memory(run, texts, folder, options.requests))
+        RESULTS.add(row | about(COMMAND) for row in rows)

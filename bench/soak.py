@@ -21,16 +21,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import numpy as np
 import pandas as pd
 import psutil
-from aiohttp import web
+import uvicorn
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
 
 import l2d
-from bare import ANSWER
+from bare import upstream
 from records import MADE, Results, Row, about, markdown, parser_of
 from serve import free_port, ready
 
@@ -75,31 +77,24 @@ class Soak:
         with (self.folder / "stderr.txt").open("ab") as errors:
             return subprocess.Popen(command, stderr=errors, env=environment)
 
-    async def upstream(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        if body["model"] == "small" and self.mood == "fails":
-            return web.json_response({"error": {"message": "down"}}, status=500)
-        if body["model"] == "small" and self.mood == "stalls":
-            await asyncio.sleep(10)
-        if not body.get("stream"):
-            return web.json_response(ANSWER)
-        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await answer.prepare(request)
-        for word in "yes":
-            part = {"id": "x", "choices": [{"index": 0, "delta": {"content": word}}]}
-            await answer.write(f"data: {json.dumps(part)}\n\n".encode())
-        await answer.write(b"data: [DONE]\n\n")
-        return answer
-
     @asynccontextmanager
     async def upstreams(self) -> AsyncIterator[None]:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self.upstream)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self.upstream_port).start()
+        app = upstream()
+
+        @app.middleware("http")
+        async def moody(request: Request, answered: Any) -> Response:
+            small = (await request.json())["model"] == "small"
+            if small and self.mood == "fails":
+                return JSONResponse({"error": {"message": "down"}}, 500)
+            if small and self.mood == "stalls":
+                await asyncio.sleep(10)
+            return cast(Response, await answered(request))
+
+        server = uvicorn.Server(uvicorn.Config(app, port=self.upstream_port, log_level="warning", access_log=False))
+        running = asyncio.create_task(server.serve())
         yield
-        await runner.cleanup()
+        server.should_exit = True
+        await running
 
     async def client(self, number: int) -> None:
         draw = random.Random(number)

@@ -8,6 +8,7 @@ rows of the others stay in the files.
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from records import MADE, Results, about, parser_of, read
+from records import MADE, Results, Row, about, grouped, markdown, mean_of, parser_of, read
+from speed import source
 
 SWEEPS = {
     "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild_uniform,plugin", "seed=0,1,2"],
@@ -26,6 +28,8 @@ TIMES = "runs wall_seconds steps_seconds start_seconds between_seconds gpu_memor
 SWEPT = Results("sweeps", "what", f"{TIMES} {MADE}")
 LOSSES = "validation_deferral_loss deferral_loss steps_seconds images_per_second validation_by_epoch seconds_by_epoch"
 RUNS = Results("sweep_runs", "what dataset setup method seed", f"epochs n {LOSSES} {MADE}")
+# Table 1 (a), setup III, MILD, 200 epochs, mean of 5
+PAPER = {"svhn": 0.0353, "cifar10": 0.0903, "cifar100": 0.3128}
 # Runs the command with a compiler that forgets everything in memory before each run.
 ANEW = """
 from l2d.commands.main import console
@@ -75,6 +79,51 @@ def read_run(folder: Path) -> dict[str, Any]:
         "seconds_by_epoch": " ".join(f"{seconds:.2f}" for seconds in since),
         "timing": timing,
     }
+
+
+def reached_table() -> str:
+    """The loss of recipe=fast, mean over seeds, and the time until it passes the paper's number."""
+    runs = [row for row in RUNS.read() if row["setup"] == "III" and row["what"] != "anew"]
+    cells = grouped(runs, lambda row: (row["dataset"], row["method"]))
+    lines = []
+    for (dataset, method), rows in cells.items():
+        losses = [float(row["deferral_loss"]) for row in rows]
+        passed = [seconds_to(row, PAPER[dataset]) for row in rows]
+        shown = f"{statistics.mean(losses):.4f} ({', '.join(f'{loss:.4f}' for loss in losses)})"
+        lines.append([f"{dataset}, {method}, {rows[0]['epochs']} epochs", shown])
+        lines[-1].append(f"{mean_of(rows, 'validation_deferral_loss'):.4f}")
+        lines[-1].append(", ".join(f"{float(row['steps_seconds']):.1f}" for row in rows) + " s")
+        reached = ("never" if seconds is None else f"{seconds:.1f}" for seconds in passed)
+        lines[-1] += [f"{PAPER[dataset]:.4f}", ", ".join(reached) + " s"]
+    head = ["setup III, error", "test deferral loss, mean (seeds 0, 1, 2)", "validation", "first to last step"]
+    head += ["paper's MILD, 200 epochs", "time until validation loss is below that"]
+    rows = [row for part in cells.values() for row in part]
+    return markdown(head, lines) + f"\n\n{source(rows, 'python bench/sweeps.py --data-dir data')}"
+
+
+def seconds_to(row: Row, loss: float) -> float | None:
+    """From the first step to the end of the first epoch whose validation loss is at most this."""
+    pairs = zip(row["validation_by_epoch"].split(), row["seconds_by_epoch"].split(), strict=True)
+    return next((float(seconds) for value, seconds in pairs if float(value) <= loss), None)
+
+
+def sweeps_table() -> str:
+    """The share of training in a sweep."""
+    anew = "two runs; compiled code is not kept in memory, only the compiler's cache on disk"
+    names = {"cifar100": "default", "anew": anew}
+    rows = {row["what"]: row for row in SWEPT.read()}
+    lines = []
+    for what, name in names.items():
+        row = rows[what]
+        wall, steps, runs = float(row["wall_seconds"]), float(row["steps_seconds"]), int(row["runs"])
+        times = [f"{wall:.0f} s", f"{steps:.0f} s", f"{1 - steps / wall:.0%}"]
+        pauses = f"{row['start_seconds']} s, {row['between_seconds']} s"
+        lines.append([name, row["runs"], *times, pauses, f"{runs * 3600 / wall:.0f}"])
+    head = ["CIFAR-100, one process", "runs", "in all", "training steps", "outside steps"]
+    head += ["before the first step, between runs", "runs per GPU-hour"]
+    first = rows["cifar100"]
+    text = f"`python bench/sweeps.py --data-dir data` ({first['command']}); {first['machine']}; {first['versions']}; "
+    return markdown(head, lines) + f"\n\n{text}commit {first['commit']}."
 
 
 if __name__ == "__main__":

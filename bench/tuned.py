@@ -52,4 +52,4 @@ def by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
 
 
 if __name__ == "__main__":
-    TUNED.add(collected(records.runs_dir(__doc__)))
+    TUNED.add(collected(records.given_paths(__doc__, "runs_dir").runs_dir))

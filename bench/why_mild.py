@@ -1,7 +1,7 @@
-"""Where MILD's gain comes from: docs/why_mild.md, from bench/results/paper_runs.csv and collapse.csv (`make evidence`).
+"""Where MILD's gain comes from: docs/why_mild.md, from paper_runs.csv, collapse.csv and rho_size.csv (`make evidence`).
 
-python bench/why_mild.py RUNS_DIR    # adds the finished runs there of mild_cheapest without an offset to collapse.csv, with the
-                                     # current commit: collect before you change the code
+python bench/why_mild.py RUNS_DIR    # adds the finished runs there, with the current commit, to collapse.csv (mild_cheapest without
+                                     # an offset) and to rho_size.csv (mild in setup III): collect before you change the code
 """
 
 import statistics
@@ -17,7 +17,7 @@ from l2d.analysis.report.averages import paired_interval
 from l2d.analysis.report.tables import interval_text
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
-from records import Results, Row
+from records import RAN, Results, Row
 
 # Each step changes one thing.
 STEPS = {
@@ -33,26 +33,39 @@ BARE = Results(
     "rho validation argmax posterior ratios posterior_ratios oracle n machine torch commit",
     compared="rho argmax posterior machine",
 )
+SIZES = Results(
+    "rho_size", "dataset experts total offset seed", f"rho validation test {RAN}", compared="validation test"
+)
 
 
-def collected(runs_dir: Path) -> list[Row]:
-    rows = []
+def collected(runs_dir: Path) -> tuple[list[Row], list[Row]]:
+    """Rows of collapse.csv and of rho_size.csv."""
+    bare, sizes = [], []
     for folder, config, metrics, timing in records.finished(runs_dir):
-        named = (
-            (key.replace("cross_fit", "experts.cross_fit"), value) for key, value in records.cell_of(config).items()
-        )
-        if not records.usual(config, [*(f"{key}={value}" for key, value in named if value), *UNEQUAL]):
-            continue
-        row = records.row_of(config, metrics, timing) | {"oracle": records.spaced(records.oracle_of(metrics).ratios)}
-        with np.load(folder / "test.npz") as saved:
-            costs, *values = (torch.from_numpy(saved[name]) for name in ("costs", "scores", "posterior"))
-        decisions = {"argmax": "ratios", "posterior": "posterior_ratios"}
-        for (decision, shares), value in zip(decisions.items(), values, strict=True):
-            chosen = argmax_last(value)
-            row[decision] = f"{float(paid(costs.double(), chosen).mean()):.6f}"
-            row[shares] = records.spaced((torch.bincount(chosen, minlength=costs.shape[1]) / len(costs)).tolist())
-        rows.append(row)
-    return rows
+        row, cell, rho = records.row_of(config, metrics, timing), records.cell_of(config), config["method"].get("rho")
+        named = [f"{key.replace('cross_fit', 'experts.cross_fit')}={value}" for key, value in cell.items() if value]
+        if records.usual(config, [*named, *UNEQUAL]):
+            oracle = records.spaced(records.oracle_of(metrics).ratios)
+            bare.append(row | {"oracle": oracle} | by_both_decisions(folder / "test.npz"))
+        if row["method"] == "mild" and isinstance(rho, dict) and cell["experts"] in ("synthetic", "trained"):
+            size = {key: f"{float(rho[key]):g}" for key in ("total", "offset")}
+            names = [f"{group}={cell[group]}" for group in ("dataset", "experts")]
+            said = ["setup=III", "cost=error", *(f"method.rho.{key}={rho[key]}" for key in size)]
+            if records.usual(config, [*names, *said]):
+                sizes.append(row | size)
+    return bare, sizes
+
+
+def by_both_decisions(file: Path) -> Row:
+    """The loss and the shares of argmax, and of the posterior decision."""
+    row = {}
+    with np.load(file) as saved:
+        costs, *values = (torch.from_numpy(saved[name]) for name in ("costs", "scores", "posterior"))
+    for decision, shares, value in zip(("argmax", "posterior"), ("ratios", "posterior_ratios"), values, strict=True):
+        chosen = argmax_last(value)
+        row[decision] = f"{float(paid(costs.double(), chosen).mean()):.6f}"
+        row[shares] = records.spaced((torch.bincount(chosen, minlength=costs.shape[1]) / len(costs)).tolist())
+    return row
 
 
 def cells() -> dict[tuple[str, ...], dict[str, list[Row]]]:
@@ -111,5 +124,27 @@ def collapse(rows: Sequence[Row]) -> str:
     return f"{records.markdown(head, lines)}\n\n{records.foot(rows)}"
 
 
+def sizes_table(experts: str) -> str:
+    """Validation and test loss by the size of ρ, over the seeds that all sizes have; the mean over datasets last."""
+    rows = [row for row in SIZES.read() if row["experts"] == experts]
+    by_size = records.grouped(rows, lambda row: f"{statistics.fmean(map(float, row['rho'].split())):.2g}")
+    each = [{(row["dataset"], row["seed"]): row for row in some} for some in by_size.values()]
+    common = sorted(set.intersection(*map(set, each)))
+    datasets, lines = sorted({dataset for dataset, _ in common}), []
+    for size, members in sorted(zip(by_size, each, strict=True), key=lambda pair: float(pair[0])):
+        by_set = ([members[key] for key in common if key[0] == name] for name in datasets)
+        losses = [[records.mean_of(some, part) for part in ("validation", "test")] for some in by_set]
+        losses.append([statistics.fmean(column) for column in zip(*losses, strict=True)])
+        one = members[common[0]]
+        figures = [f"{validation:.4f}, {test:.4f}" for validation, test in losses]
+        lines.append([f"{float(size):g}", f"{one['total']}, {one['offset']}", *figures])
+    used = [members[key] for members in each for key in common]
+    head = ("mean ρ", "total, offset", *(records.title_of(name) for name in datasets), "mean")
+    seeds = ", ".join(sorted({seed for _, seed in common}))
+    return f"{records.markdown(head, lines)}\n\nSeed {seeds}; {len(used)} runs; {records.made(used)}."
+
+
 if __name__ == "__main__":
-    BARE.add(collected(records.runs_dir(__doc__)))
+    bare, sizes = collected(records.given_paths(__doc__, "runs_dir").runs_dir)
+    BARE.add(bare)
+    SIZES.add(sizes)

@@ -14,10 +14,10 @@ import pytest
 import torch
 from tests.router.finished import Untrained, trained, untrained
 from tests.router.test_router import DIGITS, spread_errors
+from tests.server.chromium import BROWSER, Chromium, chromium
 from tests.server.helpers import PROMPTS, listening, lively_router, make_service, text_run
 from tests.server.test_page import decided
 
-from chromium import BROWSER, Chromium, chromium
 from l2d.core.guard import HeldOut
 from l2d.logs.decision import ReportedOutcome
 from l2d.logs.operations import add_decisions, add_outcomes

@@ -1,6 +1,5 @@
-"""A headless Chromium that is told what to do through a pipe (the DevTools protocol), for pictures and tests of pages."""
+"""A headless Chromium that is told what to do through a pipe (the DevTools protocol)."""
 
-import base64
 import fcntl
 import json
 import os
@@ -11,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -90,11 +88,6 @@ class Chromium:
         """In place of what is there."""
         self.run(f"document.getElementById({json.dumps(id)}).select()")
         self.tell("Input.insertText", text=text)
-
-    def picture(self, file: Path) -> None:
-        """Save a picture of the whole page."""
-        found = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
         with suppress(OSError, TimeoutError, EOFError):
