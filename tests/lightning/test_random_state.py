@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -15,6 +16,15 @@ from l2d.lightning.random_state import SEEDS, interruptible, random_state_kept
 
 def draws() -> tuple[float, float, float]:
     return random.random(), np.random.random(), float(torch.rand(1))  # noqa: NPY002
+
+
+def test_a_training_that_fails_leaves_the_random_state_too() -> None:
+    with random_state_kept():
+        expected = draws()
+    with suppress(KeyboardInterrupt), random_state_kept():
+        pl.seed_everything(3, verbose=False)
+        raise KeyboardInterrupt
+    assert draws() == expected
 
 
 @pytest.mark.parametrize("before", [None, "1"])

@@ -1,25 +1,29 @@
 """Restores the caller's random state and Ctrl-C handler after training."""
 
 import os
+import random
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
-from pytorch_lightning.utilities.seed import isolate_rng
 
 SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # where Lightning writes the seed, and whether it is for workers too
 
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Restore the caller's random state, whatever is seeded and drawn inside."""
+    """Restore the caller's random state, whatever is seeded and drawn inside. Lightning's isolate_rng does not after an error."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     seeds = {name: os.environ[name] for name in SEEDS if name in os.environ}
     try:
-        with isolate_rng(include_cuda=torch.cuda.is_initialized()):
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
             yield
     finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
         for name in SEEDS:
             os.environ.pop(name, None)
         os.environ |= seeds
