@@ -186,11 +186,12 @@ ERRORS = Prices()  # amounts in units of one error
 def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
     there = f"the experts are {', '.join(experts)}"
     if isinstance(prices, Mapping):
-        if odd := {*map(str, prices)} ^ {*experts}:
+        named = {str(name): price for name, price in prices.items()}  # a table's columns may be numbers
+        if odd := {*named} ^ {*experts}:
             raise ParameterError(
                 "prices", f"one for each expert and no other, not so: {', '.join(sorted(odd))}; {there}"
             )
-        prices = [prices[name] for name in experts]
+        prices = [named[name] for name in experts]
     try:
         if isinstance(prices, str | bytes | Set):
             raise TypeError
