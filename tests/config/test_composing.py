@@ -1,5 +1,6 @@
 """conf/: every combination builds, choices bring along what belongs to them, typos fail, every file says what it is."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,10 @@ def test_values_as_overrides() -> None:
     assert override_text([1, None, (True, 0.5)]) == "[1, null, [true, 0.5]]"
     assert override_text({"a": [1], "b": {"c": False}}) == "{a: [1], b: {c: false}}"
     assert (override_text("a/b c-1.csv"), override_text("a,b (1).csv")) == ("a/b c-1.csv", "'a,b (1).csv'")
+
+
+def test_several_threads_compose_at_once() -> None:
+    """As l2d.fit does in each job of a search with threads."""
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda seed: compose([f"seed={seed}"]).seed, range(8)))
+    assert found == list(range(8))

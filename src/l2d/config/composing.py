@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import yaml
@@ -12,6 +13,7 @@ from l2d.config.identity import quoted
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
+ONE_AT_A_TIME = RLock()  # Hydra is one for the whole process, and l2d.fit may run in several threads
 
 
 def price_scale(error_price: object) -> float:
@@ -50,15 +52,16 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
 
     from l2d.config.hydra_adapter import read_files_once
 
-    register_resolvers()
-    read_files_once()
-    outer = GlobalHydra.instance().hydra  # of the caller's own application, if l2d.fit runs in one
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
-    finally:
-        GlobalHydra.instance().hydra = outer
+    with ONE_AT_A_TIME:
+        register_resolvers()
+        read_files_once()
+        outer = GlobalHydra.instance().hydra  # of the caller's own application, if l2d.fit runs in one
+        GlobalHydra.instance().clear()
+        try:
+            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+                return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
+        finally:
+            GlobalHydra.instance().hydra = outer
 
 
 def override_text(value: Any) -> str:
