@@ -13,6 +13,7 @@ from l2d.commands.check import guessed_keys
 from l2d.commands.main import main
 from l2d.config import check, compose
 from l2d.data.sets.table import Table
+from l2d.logs.databases import open_database
 
 QUERIES = ["write a python function", "what is the weather", "prove this theorem now", "tell me a joke"]
 
@@ -231,6 +232,15 @@ def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
     }  # fmt: skip
     main(["check", str(write(tmp_path, cells))])
     assert "dataset=log" in capsys.readouterr().out
+    open_database(tmp_path / "log.sqlite").close()
+    main(["check", str(tmp_path / "log.sqlite")])
+    assert "dataset=log" in capsys.readouterr().out
+
+
+def test_a_file_that_is_neither_a_table_nor_a_log(tmp_path: Path) -> None:
+    (tmp_path / "outcomes.xlsx").write_text("hello")
+    with pytest.raises(SystemExit, match=r"outcomes\.xlsx"):
+        main(["check", str(tmp_path / "outcomes.xlsx")])
 
 
 def test_columns_without_latin_letters(tmp_path: Path, capsys: Captured) -> None:

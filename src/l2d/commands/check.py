@@ -19,6 +19,7 @@ from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, free_columns
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
+from l2d.logs.databases import reading
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering
@@ -50,10 +51,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def is_server_log(path: Path) -> bool:
-    """True for the log of l2d serve and for its export."""
-    if not path.is_file() or path.suffix.lower() not in KINDS:
-        return path.is_file()
-    return {EXPERT, "propensity", "router_choice"} <= {*read_header(path).names}
+    """True for the log of l2d serve and for its export. Raises LogUnavailable for a file that is neither, nor a table."""
+    if not path.is_file() or path.suffix.lower() in KINDS:
+        return path.is_file() and {EXPERT, "propensity", "router_choice"} <= {*read_header(path).names}
+    with reading(path) as database:
+        database.rows("SELECT id FROM decisions LIMIT 1")
+    return True
 
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:
