@@ -125,9 +125,6 @@ def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
     assert (cfg.tune.search, plain.tune.search) == ("paper", None)
     assert cfg.method.rho == plain.method.rho
     assert compose(["method=tdef"], name="tune").method.name == "tdef"
-    ablation = [compose(["experiment=rho_ablation"], name=name) for name in ("train", "tune")]
-    for one in ablation:
-        assert (one.tune.search, one.tune.ablation, one.method.rho.rule) == ("paper", True, "theory")
 
 
 TABLE, TEXT, SMALL = (20, 1e-3, 512), (5, 5e-5, 32), (15, 1e-3, 64)

@@ -17,8 +17,7 @@ from l2d.runs.cells import Cell, make_cells
 from l2d.runs.sweep import mark_started, run_cells, write_error
 from l2d.tuning import search
 from l2d.tuning.search import build_studies, searched, tune
-from l2d.tuning.show import Trial, controls
-from l2d.tuning.study import Study, build_study, judged, shares_of_rho
+from l2d.tuning.study import Study, Trial, build_study, judged, shares_of_rho, winner_table
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
@@ -104,11 +103,11 @@ def test_a_real_search(tmp_path: Path, command: Command) -> None:
 @pytest.mark.slow
 @pytest.mark.measured
 def test_commands_that_list_a_search(tmp_path: Path, command: Command) -> None:
-    """An experiment that is a search runs by either command, and needs -m."""
+    """`l2d train -m` with the key of a search is a search too. An experiment needs -m."""
     few = ["tune.final_seeds=[0]", "dry_run=true"]
-    ablation = command("experiment=rho_ablation", *few, name="tune").stdout
-    assert "7 runs at most" in ablation
-    assert command("-m", "experiment=rho_ablation", *few).stdout == ablation
+    listed = command(*few, name="tune").stdout
+    assert "1 run at most" in listed
+    assert command("-m", "tune.search=paper", *few).stdout == listed
     assert "experiment=rho_ablation" in command("experiment=rho_ablation", *few).stderr
     assert "tune.search=paper" in command("tune.search=paper").stderr
     assert not (tmp_path / "runs").exists()
@@ -189,33 +188,6 @@ def test_a_winner_of_which_a_run_fails_has_no_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_ablation_trains_the_controls(tmp_path: Path) -> None:
-    shop: Any = Shop(tmp_path, "tune.values={method.tau: [0.5]}", "tune.final_seeds=[0]", "tune.ablation=true")
-    tune(shop)
-    result, _ = found_in(tmp_path, "values")
-    names = ["tuned", "uniform", "theory", "tuned, one ρ for all", "tuned, complement rewards"]
-    assert {*result["test_deferral_loss"]} == {*names, "tuned, one ρ for all, complement rewards", "tdef"}
-    assert all({*losses} == {"0"} for losses in result["test_deferral_loss"].values())
-
-
-def test_controls_change_one_part_at_a_time() -> None:
-    tuned = {"method.rho.total": 7.0, "method.rho.offset": 3.0, "recipe.optimizer.lr": 0.1}
-    winner = Trial(tuned, 0.1, 1, rho=[3.0, 4.0, 5.0])
-    found = controls({"method": {"rho": {"total": 2.0}}}, winner)
-    rate, complement = {"recipe.optimizer.lr": 0.1}, {"method.rewards": "complement"}
-    rule = {**rate, "method.rho.total": 2.0, "method.rho.offset": 0.0, "method.rho.values": None}
-    one = {**rate, "method.rho.values": [4.0] * 3}
-    assert found == {
-        "uniform": {**rule, "method.rho.rule": "uniform"},
-        "theory": {**rule, "method.rho.rule": "theory"},
-        "tuned, one ρ for all": one,
-        "tuned, complement rewards": {**tuned, **complement},
-        "tuned, one ρ for all, complement rewards": {**one, **complement},
-        "tdef": {**rate, **complement, "method.rho.values": [1.0] * 3},
-    }
-
-
-@pytest.mark.slow
 def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It trains no experts."""
     shop: Any = Shop(tmp_path, "dry_run=true", "experts=trained", "tune.final_seeds=[0,1,2]")
@@ -236,7 +208,6 @@ def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["trainer.devices=2"], r"trainer\.devices"),
         (["method=ce"], "method=ce: has no ρ"),
         (["method=tdef", "method.rho=[1,2,3,4,5]"], r"method\.rho=\[1, 2, 3, 4, 5\]"),
-        (["method=tdef", "tune.ablation=true"], r"tune\.ablation=true.*method=tdef"),
     ],
     ids=str,
 )
@@ -307,7 +278,9 @@ def test_a_search_that_fails_does_not_keep_the_others_from_running(
 
     def fake(_: Any, overrides: Sequence[str], __: Any) -> Any:
         [title] = overrides
-        return SimpleNamespace(title=title, trials=[{}] * 6, most_finals=5, run=lambda: run(title))
+        return SimpleNamespace(
+            title=title, trials=[{}] * 6, options=SimpleNamespace(final_seeds=[0] * 5), run=lambda: run(title)
+        )
 
     monkeypatch.setattr(search, "build_study", fake)
     shop: Any = SimpleNamespace(config=compose(["tune.search=paper"]), grid=[["a=1"], ["a=2"]])
@@ -338,7 +311,21 @@ def test_methods_of_an_experiment_without_rho_are_left_out(capsys: pytest.Captur
     table = ("experiment=table1_error", "dataset=digits")
     given: dict[tuple[str, ...], list[int]] = {(*table, f"method={name}"): [0] for name in ("ce", "tdef", "ldam")}
     [own] = build_studies(shop, given, options)
-    assert (own.title, len(own.trials), own.most_finals) == ("digits III synthetic error tdef", 6, 1)
+    assert (own.title, len(own.trials), len(own.options.final_seeds)) == ("digits III synthetic error tdef", 6, 1)
     assert "method=ce, method=ldam" in capsys.readouterr().out
     with pytest.raises(L2DError, match=r"^method=ce: has no ρ"):
         build_studies(shop, {(*table, "method=ce"): []}, options)
+
+
+def test_the_table_of_the_winner() -> None:
+    runs = [
+        example_metrics(loss, ratios=ratios, method_buffers={"rho": [1.0, 1.0]})
+        for loss, ratios in ((0.1, [0.5, 0.5]), (0.2, [1.0, 0.0]))
+    ]
+    cells = [cell.strip() for cell in winner_table(runs).splitlines()[-1].split("|")[1:-1]]
+    assert cells == ["tuned", "2", "0.1500 ± 0.0707", "1 1", "75.0 / 25.0"]
+
+
+def test_names_of_trials() -> None:
+    names = [Trial(settings, 0.1, 1, []).name for settings in ({}, {"method.tau": 0.5, "seed": 1})]
+    assert names == ["as it is", "method.tau=0.5 seed=1"]

@@ -31,26 +31,19 @@ EXAMPLES = """examples:
 
 def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], root: Path) -> list[FinishedCell]:
     """The cells of the sweep that `l2d train -m` with these overrides runs, with what is finished of them. root: its runs_dir."""
-    from l2d.assembly.fingerprints import with_listed_prices
-    from l2d.config import check, compose, sweep_axes, to_plain
+    from l2d.config import compose, sweep_axes
     from l2d.config.hydra_adapter import split_grid
-    from l2d.config.identity import cell_path
-    from l2d.runs.cells import without_seed
+    from l2d.runs.cells import make_cells
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
-    seeds: dict[tuple[str, ...], list[int]] = defaultdict(list)  # by the other overrides
-    for given in split_grid([*axes, *overrides]):
-        others = without_seed(given)
-        seeds[others] += [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
-    found = {cell.names: cell for cell in finished}
-    cells: dict[tuple[str, ...], FinishedCell] = {}  # two choices may be one cell
-    for others in seeds:
-        experiment = check(to_plain(compose(list(others))))
-        names = tuple(cell_path(with_listed_prices(experiment).plain).split("/"))
-        known = found.get(names, FinishedCell(names, root.joinpath(*names)))
-        runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}
-        cells[names] = FinishedCell(names, known.folder, tuple(seeds[others]), runs)
-    return list(cells.values())
+    seeds: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for cell in make_cells(split_grid([*axes, *overrides]), compose):
+        seeds[*cell.names.values(), cell.variant].append(cell.seed)
+    known, cells = {cell.names: cell.runs for cell in finished}, []
+    for names, wanted in seeds.items():
+        runs = {seed: run for seed, run in known.get(names, {}).items() if seed in wanted}
+        cells.append(FinishedCell(names, root.joinpath(*names), tuple(wanted), runs))
+    return cells
 
 
 def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:

@@ -12,7 +12,6 @@ COMMAND = HydraCommand(
         "l2d tune experiment=table1_error method=tdef,mild      every cell of a table; l2d report shows the tuned rows",
         "l2d tune method=tdef                                   TDEF's temperature, over the same sizes of ρ",
         "l2d tune method=ldam tune.values='{method.max_margin: [0.1, 0.3, 0.5], method.scale: [10, 30]}'",
-        "l2d tune experiment=rho_ablation dataset=svhn          uniform, theory and tuned ρ, with the controls",
     ],
 )
 

@@ -109,7 +109,6 @@ class SearchSettings:
     seeds: list[Seed] = _key("a trial's score is the mean over these")
     folds: Count = _key("2 or more: cross-validate each trial on this many folds")
     final_seeds: list[Seed] = _key("the winner is trained and tested with these")
-    ablation: bool = _key("true: also run the controls that separate the effects of rewards, size and imbalance of ρ")
 
 
 @dataclass(frozen=True)

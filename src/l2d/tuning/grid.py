@@ -19,11 +19,6 @@ def overrides_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{key}={override_text(value)}" for key, value in settings.items())
 
 
-def rounded(value: float) -> float:
-    """Round to four digits, for files and command lines."""
-    return float(f"{value:.4g}")
-
-
 def own_grid(values: Mapping[str, Sequence[Any]]) -> list[Settings]:
     return different([dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())])
 
@@ -46,7 +41,7 @@ def rho_at(rho: Any, shares: Sequence[float], offset: float) -> Settings | None:
             return None
         settings = {"method.rho.total": total, "method.rho.offset": offset}
         return settings | ({} if rho["values"] is None else {"method.rho.values": None})
-    value = rounded(1 / len(shares) + offset)
+    value = float(f"{1 / len(shares) + offset:.4g}")  # for files and command lines
     return {"method.rho": value} if value > 0 else None
 
 

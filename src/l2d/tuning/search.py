@@ -28,7 +28,7 @@ def tune(shop: Workshop) -> None:
     studies = build_studies(shop, combinations, check_search(shop.config.tune))
     if len(studies) > 1:
         trials = sum(len(study.trials) for study in studies)
-        finals = sum(study.most_finals for study in studies)
+        finals = sum(len(study.options.final_seeds) for study in studies)
         print(f"{len(studies)} searches: {trials} trials, then {finals} runs of the winners at most")
     failed = []
     for study in studies:

@@ -11,21 +11,36 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from l2d.analysis.report.averages import mean_columns, mean_std
+from l2d.analysis.report.tables import with_std
 from l2d.assembly.fingerprints import expert_names, with_listed_prices
-from l2d.assembly.make import find
 from l2d.config import Experiment, SearchSettings, check
 from l2d.config.identity import choices, variant
+from l2d.core.results import RunMetrics
 from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
 from l2d.tuning.grid import NothingToSearch, Settings, overrides_of, own_grid, rho_grid
-from l2d.tuning.show import CONTROLS, Trial, ablation_table, controls, trial_rows
 from l2d.utils.errors import L2DError, under
 from l2d.utils.files import write_json, write_text
-from l2d.utils.text import aligned, counted, csv_text
+from l2d.utils.text import aligned, counted, csv_text, markdown
 
 # Options of earlier versions with their defaults: they are part of the name of a search's folder.
-FORMER = {"totals": None, "trials": 40, "recipe": False, "rungs": [0.3, 0.6], "parallel": 1}
+FORMER = {"totals": None, "trials": 40, "recipe": False, "rungs": [0.3, 0.6], "parallel": 1, "ablation": False}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and its result. value: the mean validation deferral loss of its runs."""
+
+    settings: Settings
+    value: float
+    runs: int
+    rho: list[float]
+
+    @property
+    def name(self) -> str:
+        return " ".join(overrides_of(self.settings)) or "as it is"
 
 
 def build_study(shop: Workshop, overrides: Sequence[str], options: SearchSettings) -> "Study":
@@ -33,11 +48,6 @@ def build_study(shop: Workshop, overrides: Sequence[str], options: SearchSetting
     method = experiment.plain["method"]
     if experiment.trainer.devices > 1:
         raise L2DError("trainer.devices: a search gives each run one device")
-    if options.ablation:
-        from l2d.methods.comp_sum import CompSum
-
-        if not (issubclass(find(experiment.method), CompSum) and isinstance(method["rho"], Mapping)):
-            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
     with under(f"method={method['name']}"):
         if options.values is not None:
             trials = own_grid(options.values)
@@ -91,18 +101,12 @@ class Study:
         name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
         return RunFolder.of(self.experiment.plain).path.parent.parent / name
 
-    @property
-    def most_finals(self) -> int:
-        """The number of runs that the winner, and its controls if asked, take at most."""
-        return (1 + (len(CONTROLS) if self.options.ablation else 0)) * len(self.options.final_seeds)
-
     def run(self) -> None:
         grids = [self.grid(settings) for settings in self.trials]
         if self.experiment.settings.dry_run:
             cells = {cell.run.path: cell for grid in grids for cell in self.shop.cells(grid)}
             print(f"{self.title}: the trials:\n{listing([*cells.values()])}")
-            what = "the winner and its controls" if self.options.ablation else "the winner"
-            print(f"then {what}: {counted(self.most_finals, 'run')} at most")
+            print(f"then the winner: {counted(len(self.options.final_seeds), 'run')} at most")
             return
         many = counted(len(self.trials), "trial")
         print(f"\n{self.title}: search by validation deferral loss ({many}), into {self.folder}")
@@ -138,32 +142,26 @@ class Study:
             raise L2DError(f"{said}; the same command tries again")
 
     def train_winner(self, winner: Trial, trial_runs: set[Path], workers: Path) -> None:
-        """Train the winner, and its controls if asked, on the final seeds. Write result.md and result.json."""
-        config, seeds = self.experiment.plain, self.options.final_seeds
-        rows = {"tuned": winner.settings} | (controls(config, winner) if self.options.ablation else {})
-        grids = {
-            name: [[*self.overrides, *overrides_of(one), f"seed={s}"] for s in seeds] for name, one in rows.items()
-        }
-        cells = {name: self.shop.cells(grid) for name, grid in grids.items()}
-        print(f"\ntraining {', '.join(rows)} on {len(seeds)} seeds")
-        self.run_cells([cell for some in cells.values() for cell in some], workers)
-        runs = {name: {cell.seed: cell.run.metrics() for cell in some} for name, some in cells.items()}
-        text = ablation_table(runs, "tdef" if len(rows) > 1 else None)
+        """Train the winner on the final seeds. Write result.md and result.json."""
+        seeds, chosen = self.options.final_seeds, overrides_of(winner.settings)
+        cells = self.shop.cells([[*self.overrides, *chosen, f"seed={seed}"] for seed in seeds])
+        print(f"\ntraining the winner on {counted(len(seeds), 'seed')}")
+        self.run_cells(cells, workers)
+        runs = {cell.seed: cell.run.metrics() for cell in cells}
+        text = winner_table([*runs.values()])
         command = shlex.join(["l2d", "tune", *self.overrides])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
         print(f"\n{text}\n\n{self.folder}")
         result = {
-            "start": self.place(RunFolder.of(config).path.parent),
-            "winner": self.place(cells["tuned"][0].run.path.parent),
+            "start": self.place(RunFolder.of(self.experiment.plain).path.parent),
+            "winner": self.place(cells[0].run.path.parent),
             "trial_runs": sorted(map(self.place, trial_runs)),
             "settings": winner.settings,
-            "overrides": list(overrides_of(winner.settings)),
+            "overrides": list(chosen),
             "validation_deferral_loss": winner.value,
             "trials": len(self.trials),
-            "test_deferral_loss": {
-                name: {str(seed): run.deferral_loss for seed, run in some.items()} for name, some in runs.items()
-            },
+            "test_deferral_loss": {"tuned": {str(seed): run.deferral_loss for seed, run in runs.items()}},
         }
         write_json(self.folder / "result.json", result)
 
@@ -176,3 +174,19 @@ def judged(settings: Settings, cells: Sequence[Cell]) -> Trial:
     found = [cell.run.metrics() for cell in cells]
     value = statistics.fmean(metrics.validation.deferral_loss for metrics in found)
     return Trial(settings, value, len(cells), found[0].rho)
+
+
+def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [trial.name, f"{trial.value:.4f}", " ".join(f"{one:.4g}" for one in trial.rho), str(trial.runs)]
+        for trial in trials
+    ]
+    return ["trial", "validation deferral loss", "ρ", "runs"], rows
+
+
+def winner_table(runs: Sequence[RunMetrics]) -> str:
+    """Markdown: test deferral loss over the final seeds, ρ, shares."""
+    loss, first = with_std(*mean_std([run.deferral_loss for run in runs])), runs[0]
+    shares = " / ".join(f"{100 * share:.1f}" for share in mean_columns(run.ratios for run in runs))
+    row = ["tuned", str(len(runs)), loss, " ".join(f"{value:.3g}" for value in first.rho), shares]
+    return markdown(["setting", "seeds", "test deferral loss", "ρ", "to each expert, %"], [row])
