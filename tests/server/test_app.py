@@ -1,5 +1,6 @@
 """Around the endpoints: tokens, limits, metrics, settings."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_bodies_that_are_too_large(run: Untrained, tmp_path: Path) -> None:
             found = client.post("/v1/route", content=content, headers=JSON)
             assert (found.status_code, "1,000" in message_of(found)) == (413, True)
         assert client.post("/v1/route", json={"text": "a" * 900}).status_code == 200
+
+
+def test_a_limit_above_what_is_read_of_a_body_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary, "DRAINED", 500)
+    parts = [b"a" * 100] * 9
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": parts.pop(), "more_body": bool(parts)}
+
+    assert len(asyncio.run(boundary.read_body(receive, 1000))) == 900
 
 
 def test_a_large_body_on_a_port(run: Untrained, tmp_path: Path) -> None:

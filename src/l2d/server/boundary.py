@@ -145,7 +145,7 @@ async def read_body(receive: Receive, most: int) -> bytes:
     body, size, more = bytearray(), 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while more and size <= DRAINED:
+            while more and size <= max(most, DRAINED):
                 event = await receive()
                 if event["type"] == "http.disconnect":
                     raise HTTPException(LEFT, "the client left")
