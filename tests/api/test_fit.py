@@ -121,6 +121,8 @@ def test_what_is_said_is_not_of_a_run(rows: Rows, capsys: Any) -> None:
         fit(*rows, options=quick(more={"logger": "wandb"}))
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: "):
         fit(*rows, options=quick(more={"evaluation": "cross_validate"}))
+    with pytest.raises(ParameterError, match=r"^tune\.folds: "):
+        fit(*rows, options=quick(more={"tune.folds": 2}))
 
 
 def test_the_default_method() -> None:

@@ -32,6 +32,8 @@ def make_experiment(
     chosen = {key: value for key, value in options.items() if key in GROUPS and isinstance(value, str)}
     if (experts := chosen.get("experts", "table")) != "table":
         raise ParameterError("experts", "is for l2d train; l2d.fit has arrays of outcomes", experts)
+    if search := [key for key in options if key.partition(".")[0] == "tune"]:
+        raise ParameterError(search[0], "is for l2d tune")
     choices = {"dataset": "table", "cost": cost["name"]}  # a table has a router, a recipe and a method of its own
     if kind == "images" and "router" not in chosen:
         choices |= {"router": "resnet18_slim", "recipe": "small"}
