@@ -164,9 +164,6 @@ def measure_decisions(name: str, run: Path, texts: Sequence[str], folder: Path, 
         if name == "mlp":
             times = asyncio.run(at_rate(port, RATE, bodies, seconds, route))
             rows.append(summed(f"{RATE} requests per second", name, clients, times))
-    if name == "minilm":
-        with server(run, folder, *threads, "--batch=1") as (port, _):
-            rows.append(asked("saturation, without batching", name, clients, port, bodies, seconds, route))
     return rows
 
 
