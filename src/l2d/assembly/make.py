@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from l2d.config import Component, Experiment, Recipe
-from l2d.data.dataset import DatasetBase, as_dataset
+from l2d.data.dataset import DatasetBase
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -22,7 +22,9 @@ def make(component: Component, **offered: Any) -> Any:
 
 
 def make_dataset(experiment: Experiment) -> DatasetBase:
-    dataset = as_dataset(make(experiment.dataset))
+    dataset = make(experiment.dataset)
+    if not isinstance(dataset, DatasetBase):
+        raise ParameterError("dataset._target_", "must be a class that inherits from l2d.data.dataset.DatasetBase")
     if dataset.encoder is not None:  # not a key: it would change the name of the run's folder
         dataset.encoder.progress = experiment.settings.progress
     return dataset

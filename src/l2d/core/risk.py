@@ -15,7 +15,6 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.text import Z
 
 ROUNDING = 1e-5  # of errors that were taken from costs
-MOST_ROWS = 1e9
 STEPS = 600  # factors that are tried; few waste errors
 MOST = 4.0  # the last factor: the experts' prices then differ by this many errors
 
@@ -43,24 +42,6 @@ def least_level(errors: Tensor, confidence: float, sizes: Tensor | None = None) 
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (low, middle) if p_value(errors, middle, sizes) <= 1 - confidence else (middle, high)
-    return high
-
-
-def rows_needed(mean: float, level: float, confidence: float) -> int | None:
-    """The least number of rows that could show it at this mean error of 0 or 1; None if hardly any number could."""
-    from scipy.special import bdtr
-
-    def shown(n: int) -> bool:
-        return bool(bdtr(math.ceil(mean * n), n, level) <= 1 - confidence)
-
-    high = 1
-    while not shown(high):
-        high *= 2
-        if mean >= level or high > MOST_ROWS:
-            return None
-    low = high // 2
-    while high - low > 1:
-        low, high = (low, middle) if shown(middle := (low + high) // 2) else (middle, high)
     return high
 
 
@@ -119,11 +100,8 @@ def dearest_kept(
     if place is None:
         safest = made(factors[0])
         least = least_level(safest, confidence, sizes)
-        mean = float(safest.sum()) / (len(safest) if sizes is None else int(sizes.sum()))
-        needed = rows_needed(mean, max_error, confidence)
-        more = "" if needed is None else f" (about {needed:,} rows would show it)"
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
-        problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows{more}; {told}"
+        problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows; {told}"
         raise ParameterError("max_error", problem, max_error)
     return factors[place]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,16 +48,3 @@ class DatasetBase:
     def expert_names(self, data_dir: Path) -> Sequence[str]:  # noqa: ARG002
         """The experts whose outcomes are in the data, in order. Nothing is loaded."""
         return ()
-
-
-class _WithDefaults:
-    def __init__(self, own: Any) -> None:
-        self._own, self._defaults = own, DatasetBase()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own if hasattr(self._own, name) else self._defaults, name)
-
-
-def as_dataset(made: Any) -> DatasetBase:
-    """A dataset of the user's own may be any object with `load` and `fingerprint`: it gets the defaults of what it lacks."""
-    return cast("DatasetBase", made if isinstance(made, DatasetBase) else _WithDefaults(made))
