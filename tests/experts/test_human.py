@@ -80,18 +80,6 @@ def test_machines_come_first_and_people_know_all_classes(data_dir: Path) -> None
     assert ask(data_dir, coverage=[1.0]).names == ("machine", "person 1")
 
 
-def test_one_process_warns_where_people_of_the_splits_differ(
-    data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask(data_dir, carved(), dataset="cifar100n")
-    assert capsys.readouterr().err == ""
-    for rank, number in (("0", 1), ("1", 0)):
-        monkeypatch.setenv("LOCAL_RANK", rank)
-        ask(data_dir)
-        said = capsys.readouterr().err
-        assert [said.count(word) for word in ("\n", "CIFAR-10H", "CIFAR-10N")] == [number] * 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -117,13 +117,6 @@ def test_the_config_is_read_as_it_was_written(tmp_path: Path) -> None:
         run.config()
 
 
-def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    for text, parts in (("4", 4), ("0", 1), ("", 1)):
-        (tmp_path / "batch_parts.txt").write_text(text)
-        assert run.batch_parts == parts
-
-
 def test_asking_who_holds_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert not run.held

@@ -146,12 +146,12 @@ class Walk:
         self.told["kept"] = (fitted.checkpoint, fitted.kept_epoch)
         return SimpleNamespace(metrics=example_metrics())
 
-    def go(self, data: str = "new") -> Any:
+    def go(self, data: str = "new", parts: int = 1) -> Any:
         timer: Any = SimpleNamespace(leave_out=self.left_out.append, record=lambda rows: {"rows": rows})
         self.monkeypatch.setattr(walk, "data_fingerprint", lambda _: data)
         source = walk.Source(self.splits, self.score)
         self.monkeypatch.setattr(walk, "say", lambda line: self.note("said", line))
-        return walk.attempt(self.experiment, self.run, timer, source)
+        return walk.attempt(self.experiment, self.run, timer, source, parts)
 
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [("best", 2), ("last", 4)])
@@ -159,8 +159,7 @@ def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypa
     """A run that ran out of memory before, so that its batches come in two parts."""
     patience = ["recipe.patience=3"] if checkpoint == "best" else []
     steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}", *patience)
-    steps.run.divide_batches(2)
-    assert steps.go() == example_metrics()
+    assert steps.go(parts=2) == example_metrics()
     assert getattr(steps.checkpoint.stopping, "patience", None) == (3 if patience else None)
     assert steps.left_out == [30]
     wanted: dict[str, Any] = {"data": 2, "kept": (checkpoint, kept), "reported": example_metrics()}
@@ -176,22 +175,17 @@ def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypa
         (1, 64, 10, "batch_size=64: .*memory"),
     ],
 )
-def test_out_of_memory_with_nothing_to_divide(devices: int, size: int, parts: int, said: str, tmp_path: Path) -> None:
+def test_out_of_memory_with_nothing_to_divide(devices: int, size: int, parts: int, said: str) -> None:
     """Several processes cannot divide their batches, and ten rows make no more than ten parts."""
     experiment = check(compose([f"trainer.devices={devices}"]))
     data: Any = SimpleNamespace(batch_size=size, parts=parts, splits=SimpleNamespace(train=range(10)))
-    with pytest.raises(L2DError, match=said), walk.sparing(experiment, RunFolder(tmp_path), data):
+    with pytest.raises(L2DError, match=said), walk.sparing(experiment, data):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_a_run_is_not_begun_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another process is at work, or the number of parts is that of other data."""
     steps = Walk(tmp_path, monkeypatch)
     with filelock.FileLock(tmp_path / ".lock"), pytest.raises(Busy, match="another process"):
-        steps.go()
-    steps.run.divide_batches(2)
-    (tmp_path / "data.txt").write_text("old\n")
-    with pytest.raises(L2DError, match="other data"):
         steps.go()
     assert steps.made == []
 
@@ -221,24 +215,18 @@ def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path, monkeypatch: p
     assert [given["ckpt_path"] for given in fitted] == [None, run.checkpoints / "last.ckpt"]
 
 
-def test_a_forced_run_tries_whole_batches_and_goes_on_after_running_out_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_run_goes_on_after_running_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With force it would begin anew, and run out of memory again."""
-    steps = Walk(tmp_path, monkeypatch, "force=true")
-    steps.run.divide_batches(2)
-    steps.go()
-    assert steps.told["data"] == 1
-    forced: list[bool] = []
+    tried: list[tuple[bool, int]] = []
 
-    def attempt(experiment: Experiment, *_: Any) -> None:
-        forced.append(experiment.settings.force)
-        if len(forced) < 3:
-            raise walk.OutOfMemory
+    def attempt(experiment: Experiment, *given: Any) -> None:
+        tried.append((experiment.settings.force, given[-1]))
+        if len(tried) < 3:
+            raise walk.OutOfMemory(2 * given[-1])
 
     monkeypatch.setattr(walk, "attempt", attempt)
     walk.train(check(compose(["force=true"])), RunFolder(tmp_path))
-    assert forced == [True, False, False]
+    assert tried == [(True, 1), (False, 2), (False, 4)]
 
 
 @pytest.mark.parametrize("text", [None, "prompt"])

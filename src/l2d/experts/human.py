@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -20,12 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-
-
-OTHER_PEOPLE = (
-    "experts=human: CIFAR-10H's people, on the test images, make fewer errors than CIFAR-10N's, on the training images"
-)
-
 
 # CIFAR-N's file, its keys, one per person, and CIFAR-10H's file, if the test images have votes.
 PUBLISHED: dict[str, tuple[str, tuple[str, ...], str | None]] = {
@@ -80,8 +72,6 @@ class HumanExperts(Experts):
                 raise L2DError("experts=human: the labels of CIFAR-100N need the images of dataset=cifar100n")
             return splits[0], splits[1]
         counts = read_votes(folder / votes, self.people, arrays)
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # once, if several processes train one router
-            print(OTHER_PEOPLE, file=sys.stderr)
         return splits[0], draw_votes(counts, self.people, stream(request.seed, "people", "test"))
 
 

@@ -37,8 +37,26 @@ class Choice:
 
 def make_choices(router: TrainedRouter, outputs: Tensor, empty: Tensor) -> list[Choice]:
     """One choice for each row of the network's outputs. empty: bool [n], true for queries that the router could not read."""
-    both = zip(own_choices(router, outputs), empty.tolist(), strict=True)
-    return [unread_choice(router) if gone else choice for choice, gone in both]
+    outputs, method = outputs.to(router.device), router.method
+    own, decisions = decide_outputs(router, outputs)
+    with torch.inference_mode():
+        posterior = method.posterior(outputs) if method.has_posterior else None
+        costs, prices = method.expected_costs(outputs), _expected_prices(router, outputs)
+        errors = None if prices is None else method.expected_errors(outputs)
+        if (
+            prices is not None and errors is None and costs is not None
+        ):  # it has learned whole costs as if they were errors
+            errors = costs - router.prices.in_errors(prices)
+        orders = _orders(router, outputs, decisions)
+    estimates = [_by_name(router, values, len(outputs)) for values in (posterior, costs, prices, errors)]
+    weight, found = None if prices is None else router.prices.weight, list[Choice]()
+    action = "offsets" if router.description.guard.constant is None else "fallback"
+    for order, before, gone, *named in zip(orders, own.tolist(), empty.tolist(), *estimates, strict=True):
+        ranking, (shares, expected, paid, wrong) = tuple(router.experts[k] for k in order), named
+        changed = None if before == order[0] else f"{action}: without the guard, {router.experts[before]}"
+        own_choice = Choice(ranking[0], shares, expected, None, changed, ranking, paid, wrong, weight)
+        found.append(unread_choice(router) if gone else own_choice)
+    return found
 
 
 def unread_choice(router: TrainedRouter) -> Choice:
@@ -50,26 +68,8 @@ def unread_choice(router: TrainedRouter) -> Choice:
     return Choice(best, None, None, guard=UNREAD, ranking=tuple(ranking), expected_prices=known or None)
 
 
-def own_choices(router: TrainedRouter, outputs: Tensor) -> list[Choice]:
-    outputs = outputs.to(router.device)
-    own, decisions = decide_outputs(router, outputs)
-    with torch.inference_mode():
-        posterior = router.method.posterior(outputs) if router.method.has_posterior else None
-        expected = router.method.expected_costs(outputs)
-        prices = _expected_prices(router, outputs)
-        errors = _expected_errors(router, outputs, expected, prices)
-    estimates = [_by_name(router, values, len(outputs)) for values in (posterior, expected, prices, errors)]
-    weight, found = None if prices is None else router.prices.weight, list[Choice]()
-    action = "offsets" if router.description.guard.constant is None else "fallback"
-    for order, before, *named in zip(_orders(router, outputs, decisions), own.tolist(), *estimates, strict=True):
-        ranking, (shares, costs, paid, wrong) = tuple(router.experts[k] for k in order), named
-        changed = None if before == order[0] else f"{action}: without the guard, {router.experts[before]}"
-        found.append(Choice(ranking[0], shares, costs, None, changed, ranking, paid, wrong, weight))
-    return found
-
-
 def _expected_prices(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
-    """[n, p], in the unit of the prices in training."""
+    """[n, p], in the unit of the prices in training; None if prices do not count, or are not known apart."""
     if router.prices.left_out:
         return None
     listed = router.prices.listed
@@ -77,25 +77,13 @@ def _expected_prices(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
     return None if found is None else router.prices.amount(found)
 
 
-def _expected_errors(
-    router: TrainedRouter, outputs: Tensor, costs: Tensor | None, prices: Tensor | None
-) -> Tensor | None:
-    """[n, p]. Without prices of its own, a router may have learned whole costs, which its method takes for errors."""
-    if prices is None:
-        return None
-    found = router.method.expected_errors(outputs)
-    return costs - router.prices.in_errors(prices) if found is None and costs is not None else found
-
-
 def _orders(router: TrainedRouter, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
     """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""
-    guard = active_guard(router)
-    with torch.inference_mode():
-        preferred = router.method.utilities(outputs).double()
-        if guard is not None and guard.offsets is not None:
-            preferred = preferred + torch.tensor(guard.offsets, dtype=torch.float64, device=preferred.device)
-        first = preferred.scatter(1, decisions[:, None], torch.inf)
-        found: list[list[int]] = first.argsort(dim=1, descending=True, stable=True).tolist()
+    guard, preferred = active_guard(router), router.method.utilities(outputs).double()
+    if guard is not None and guard.offsets is not None:
+        preferred = preferred + torch.tensor(guard.offsets, dtype=torch.float64, device=preferred.device)
+    first = preferred.scatter(1, decisions[:, None], torch.inf)
+    found: list[list[int]] = first.argsort(dim=1, descending=True, stable=True).tolist()
     return found
 
 

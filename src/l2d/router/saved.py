@@ -21,7 +21,7 @@ from l2d.utils.version import own_version
 def save_router(router: TrainedRouter, folder: Path) -> None:
     """Write all files, router.json last. An earlier router is replaced when they are complete; other files in the folder stay."""
     empty = folder.is_dir() and not any(folder.iterdir())
-    if folder.exists() and not empty and not is_saved(folder):
+    if folder.exists() and not empty and not (folder / SAVED).is_file():
         raise ParameterError("folder", "exists and is not a saved router; choose another folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
@@ -31,14 +31,6 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
             if (folder / part.name).is_dir():
                 shutil.rmtree(folder / part.name)
             part.replace(folder / part.name)
-
-
-def is_saved(folder: Path) -> bool:
-    try:
-        found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and {"version", "experts", "validation"} <= found.keys()
 
 
 def write_router(router: TrainedRouter, folder: Path) -> None:

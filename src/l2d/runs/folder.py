@@ -137,17 +137,6 @@ class RunFolder:
     def last_checkpoint(self) -> Path | None:
         return last if (last := self.checkpoints / "last.ckpt").exists() else None
 
-    @property
-    def batch_parts(self) -> int:
-        """Number of micro-batches per batch, raised after running out of memory."""
-        try:
-            return max(1, int((self.path / "batch_parts.txt").read_bytes()))
-        except (OSError, ValueError):
-            return 1
-
-    def divide_batches(self, parts: int) -> None:
-        write_text(self.path / "batch_parts.txt", f"{parts}\n")
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder and lock it. The lock ends with the process, even if that is killed."""

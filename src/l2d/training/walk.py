@@ -40,8 +40,9 @@ from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted, say
 
 
+@dataclass
 class OutOfMemory(Exception):
-    """The run's folder now has a larger number of micro-batches per batch."""
+    parts: int  # the next number of micro-batches per batch
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,20 @@ def train(
     """Assemble, build, fit, score the chosen checkpoint once, write the run folder. After running out of memory the run resumes
     like a killed one, with smaller micro-batches."""
     experiment = with_fingerprints(experiment)
-    run, timer = run or RunFolder.of(experiment.plain), Timer()
+    run, timer, parts = run or RunFolder.of(experiment.plain), Timer(), 1
     while True:
         free_memory()  # of the attempt before, or of the run before in a sweep
         try:
-            return attempt(experiment, run, timer, source)
-        except OutOfMemory:
+            return attempt(experiment, run, timer, source, parts)
+        except OutOfMemory as error:
+            parts = error.parts
             experiment = replace(experiment, settings=replace(experiment.settings, force=False))
 
 
-def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source) -> RunMetrics:
+def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source, parts: int) -> RunMetrics:
     experiment, force = without_epochs(experiment), experiment.settings.force
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
-    parts = 1 if force else run.batch_parts
-    if parts > 1:  # the number is known to fit only the same data
-        run.check_data(data_fingerprint(experiment))
-
     splits = source.splits(experiment)
     timer.leave_out(splits.expert_seconds)
     data = make_data(experiment, splits, parts)
@@ -85,7 +83,7 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
             run.check_data(data_fingerprint(experiment))
             return run.metrics()
         begin(experiment, run, splits, router)
-        with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
+        with make_tracker(experiment, run) as tracker, sparing(experiment, data):
             checkpoint = checkpoint_of(experiment, run.checkpoints)
             trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
             run_epochs(trainer, router, data, run)
@@ -171,13 +169,11 @@ def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
 
 
 @contextmanager
-def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Iterator[None]:
-    """On running out of memory, write a larger number of micro-batches into the folder and raise OutOfMemory."""
+def sparing(experiment: Experiment, data: DeferralData) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        run.divide_batches(smaller_batches(error, experiment, data))
-        raise OutOfMemory from error
+        raise OutOfMemory(smaller_batches(error, experiment, data)) from error
 
 
 def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralData) -> int:

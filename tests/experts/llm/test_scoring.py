@@ -4,8 +4,6 @@ import copy
 import functools
 import itertools
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -204,21 +202,6 @@ def test_the_longest_question_comes_first(model: Any, monkeypatch: pytest.Monkey
     assert seen != found.tokens.tolist()
 
 
-def test_half_of_a_batch_that_was_not_full_is_tried(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three questions do not fit though eight may be asked at a time: then one at a time, not four."""
-    sizes: list[int] = []
-
-    def cramped(model: Any, batch: list[TokenizedQuestion]) -> torch.Tensor:
-        sizes.append(len(batch))
-        if len(batch) > 1:
-            raise torch.OutOfMemoryError("no")
-        return log_likelihoods(model, batch)
-
-    monkeypatch.setattr(scoring, "log_likelihoods", cramped)
-    score_letters(model, make_tokenizer(), questions(3), LETTERS, batch_size=8, progress=False)
-    assert sizes == [3, 1, 1, 1]
-
-
 def test_split_shared_by_hand() -> None:
     """The longest beginning that all have, one token at least being left to each."""
     assert scoring.split_shared([[7, 8, 1], [7, 8, 2, 3]], ["A", "B"]) == TokenizedQuestion([7, 8], [[1], [2, 3]])
@@ -247,13 +230,11 @@ def test_seconds_are_an_equal_share_of_the_batchs(model: Any, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (torch.OutOfMemoryError("no"), L2DError, "tiny: .*memory.* 1 question"),
+        (torch.OutOfMemoryError("no"), ParameterError, "^batch_size=2: tiny .*memory.* 2 questions"),
         (RuntimeError("shapes differ"), RuntimeError, "shapes differ"),
     ],
 )
-def test_out_of_memory_with_one_question_and_other_errors(
-    model: Any, error: Exception, kind: type[Exception], words: str
-) -> None:
+def test_out_of_memory_and_other_errors(model: Any, error: Exception, kind: type[Exception], words: str) -> None:
     def before(_: int) -> None:
         raise error
 
@@ -276,31 +257,3 @@ def test_a_bar_only_on_a_terminal(
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         score_letters(model, make_tokenizer(), questions(2), LETTERS, batch_size=2, progress=progress)
         assert ("question" in capsys.readouterr().err) == (progress and terminal)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_parts")
-def test_a_smaller_batch_is_kept_over_a_kill(model: Any, tmp_path: Path) -> None:
-    """The longest 5 need batches of 2; broken off after them, the others get batches of 2 as well, as if unbroken."""
-    given: Any = {"tokenizer": make_tokenizer(), "letters": LETTERS, "batch_size": 5, "progress": False}
-    run: Any = functools.partial(score_letters, prompts=questions(20), **given)
-
-    def memory(least: int, stop: int) -> tuple[Callable[[int], None], list[int]]:
-        sizes: list[int] = []
-
-        def before(size: int) -> None:
-            if len(sizes) == stop:
-                raise KeyboardInterrupt
-            sizes.append(size)
-            if size > least and len(sizes) < 3:
-                raise torch.OutOfMemoryError("no")
-
-        return before, sizes
-
-    unbroken, _ = memory(2, 99)
-    broken, _ = memory(2, 6)
-    with pytest.raises(KeyboardInterrupt):
-        run(Wrapped(model, broken), parts=tmp_path)
-    roomy: list[int] = []
-    same(run(Wrapped(model, roomy.append), parts=tmp_path), run(Wrapped(model, unbroken)))
-    assert max(roomy) == 2

@@ -59,9 +59,7 @@ def ask_model(experts: Any, model: ModelName, prompts: list[str], request: Exper
     identity = {"experts": "llm", **model.identity(), "dtype": dtype, "chat": experts.chat, "scoring": SCORING}
     identity |= {"suffix": SUFFIX, "letters": experts.letters, "questions": fingerprint_of_texts(prompts)}
     cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
-    made = cache.get(lambda: run_model(experts, model, dtype, prompts, request.compute, cache.parts))
-    made.pop("commit", None)  # of an earlier version
-    return LetterOutcomes(**made)
+    return LetterOutcomes(**cache.get(lambda: run_model(experts, model, dtype, prompts, request.compute, cache.parts)))
 
 
 def run_model(

@@ -20,7 +20,7 @@ from jinja2 import TemplateError
 from torch import Tensor
 from tqdm import tqdm
 
-from l2d.core.out_of_memory import free_memory, is_out_of_memory
+from l2d.core.out_of_memory import is_out_of_memory
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import counted
@@ -64,7 +64,7 @@ def score_letters(
     parts: Path | None = None,
 ) -> LetterOutcomes:
     """One row per prompt, which contains its choices ("A. … B. …"). chat: use the chat template if there is one. parts: a folder
-    for finished questions, from which the same call resumes. If a batch does not fit, it and those after it are halved."""
+    for finished questions, from which the same call resumes."""
     if blank := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
         raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
     lengths: list[int] = []
@@ -75,7 +75,7 @@ def score_letters(
         lengths += [len(question.prefix) for question in questions]
     # The longest first: little padding, and a lack of memory shows at once.
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
-    scorer, done, title = LetterScorer(model, batch_size), list[dict[str, np.ndarray]](), Path(model_label(model)).name
+    done, title = list[dict[str, np.ndarray]](), Path(model_label(model)).name
     # disable=None: a bar only on a terminal
     with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
         for number, start in enumerate(range(0, len(order), PART)):
@@ -83,11 +83,10 @@ def score_letters(
             file = None if parts is None else parts / f"{number:05d}.npz"
             found = None if file is None else read_part(file, rows)
             if found is None:
-                found = vars(scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat)))
-                found = {**found, "batch_size": np.array(scorer.batch_size)}
+                asked = encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat)
+                found = vars(letter_outcomes(model, asked, batch_size))
                 if file is not None:
                     write_part(file, rows, found)
-            scorer.batch_size = min(scorer.batch_size, int(found["batch_size"]))
             done.append(found)
             bar.update(len(rows))
     place, names = np.argsort(np.array(order)), [field.name for field in fields(LetterOutcomes)]
@@ -173,40 +172,24 @@ def check_lengths(model: Any, questions: Sequence[TokenizedQuestion]) -> None:
         raise L2DError(f"{model_label(model)}: {problem}")
 
 
-class LetterScorer:
-    """Runs a model over questions, as many at a time as fit into memory."""
-
-    def __init__(self, model: Any, batch_size: int) -> None:
-        self.model, self.batch_size = model, batch_size
-
-    def __call__(self, questions: Sequence[TokenizedQuestion]) -> LetterOutcomes:
-        scores: list[Tensor] = []
-        seconds: list[float] = []
-        while len(seconds) < len(questions):
-            batch = questions[len(seconds) : len(seconds) + self.batch_size]
-            begun, found = time.perf_counter(), None
-            try:
-                found = log_likelihoods(self.model, batch)
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-            if found is None:  # after the handler: the error references the tensors that used up the memory
-                free_memory()
-                told = f"{model_label(self.model)}: out of memory with {counted(len(batch), 'question')} at a time"
-                if len(batch) == 1:
-                    instead = "use a larger device, or import existing outcomes (l2d import --help)"
-                    raise L2DError(f"{told}; {instead}")
-                self.batch_size = len(batch) // 2
-                tqdm.write(f"{told}; continuing with {self.batch_size}", file=sys.stderr)
-                continue
-            scores.append(found)
-            seconds += [(time.perf_counter() - begun) / len(batch)] * len(batch)
-        probabilities = torch.cat(scores).softmax(dim=1)
-        if not probabilities.isfinite().all():
-            raise ParameterError("dtype", f"the scores of {model_label(self.model)} are not finite; use float32")
-        tokens = np.array([len(question.prefix) for question in questions], dtype=np.int64)
-        answers = probabilities.numpy().argmax(axis=1)
-        return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
+def letter_outcomes(model: Any, questions: Sequence[TokenizedQuestion], batch_size: int) -> LetterOutcomes:
+    scores, seconds = list[Tensor](), list[float]()
+    for start in range(0, len(questions), batch_size):
+        batch, begun = questions[start : start + batch_size], time.perf_counter()
+        try:
+            scores.append(log_likelihoods(model, batch))
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            told = f"{model_label(model)} runs out of memory with {counted(len(batch), 'question')} at a time"
+            raise ParameterError("batch_size", f"{told}; lower it, or use a larger device", batch_size) from error
+        seconds += [(time.perf_counter() - begun) / len(batch)] * len(batch)
+    probabilities = torch.cat(scores).softmax(dim=1)
+    if not probabilities.isfinite().all():
+        raise ParameterError("dtype", f"the scores of {model_label(model)} are not finite; use float32")
+    tokens = np.array([len(question.prefix) for question in questions], dtype=np.int64)
+    answers = probabilities.numpy().argmax(axis=1)
+    return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
 
 
 def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tensor:
