@@ -35,8 +35,7 @@ def accuracy_table(splits: "Splits") -> str:
         split = getattr(splits, name)
         header += [f"{name}: {column}" for column in COLUMNS]
         for row, found in zip(rows, accuracy_by_expert(split.answers, split.labels, splits.panel.knows), strict=True):
-            values = (getattr(found, column) for column in COLUMNS)
-            row += ["-" if value is None else f"{value:.2%}" for value in values]
+            row += ["-" if value is None else f"{value:.2%}" for value in found]
     return aligned(header, rows)
 
 

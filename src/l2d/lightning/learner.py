@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
@@ -22,9 +22,6 @@ from l2d.data.batches import Batch
 from l2d.lightning.compiling import compiled_features
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.interrupts import TERMINATED
-
-if TYPE_CHECKING:
-    from l2d.lightning.averaging import WarmAverage
 
 # What a CPU uses instead of the recipe's values.
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false"}
@@ -141,10 +138,17 @@ class Learner(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
-def make_average(network: nn.Module, decay: float) -> "WarmAverage":
-    from l2d.lightning.averaging import WarmAverage  # here, since importing timm takes seconds
+def make_average(network: nn.Module, decay: float) -> Any:
+    """timm's moving average of weights and batch statistics. Lightning's own makes the device wait at every step."""
+    from timm.utils import ModelEmaV3  # here, since importing timm takes seconds
 
-    average: WarmAverage = WarmAverage(network, decay=decay).requires_grad_(False)
+    class WarmAverage(ModelEmaV3):
+        def get_decay(self, step: int | None = None) -> float:
+            """After step 1, 2, …: small at first, or the initial weights would dominate the average."""
+            assert step is not None
+            return min(float(self.decay), (1 + step) / (10 + step))
+
+    average = WarmAverage(network, decay=decay).requires_grad_(False)
     return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
 
 

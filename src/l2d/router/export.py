@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from l2d.networks.estimators.best import Best
-from l2d.networks.estimators.neighbours import Neighbours
 from l2d.router.trained import TrainedRouter, active_guard
 from l2d.utils.errors import L2DError, ParameterError, from_extra
 
@@ -50,10 +49,8 @@ def export_router(router: TrainedRouter, file: Path) -> None:
             found = write_onnx(exported, inputs, draft)
         chosen, outputs = program(inputs)
         if not torch.equal(found[0], chosen) or not torch.allclose(found[1], outputs, rtol=1e-3, atol=1e-4):
-            near = any(isinstance(part, Neighbours) for part in program.modules())
-            why = ", since of rows that are equally near it counts others" if near else ""
-            other = "; use FILE.pt2, or method=linear or clusters"
-            raise L2DError(f"{file}: not written; the program does not choose as the router does{why}{other}")
+            other = "use FILE.pt2, or method=linear or clusters"
+            raise L2DError(f"{file}: not written; the program does not choose as the router does; {other}")
         draft.replace(file)
 
 

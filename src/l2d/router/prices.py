@@ -15,7 +15,7 @@ from l2d.core.risk import keep_error
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
 from l2d.networks.estimators.planner import planner_of
-from l2d.router.replanned import promised_plan, repriced_plan
+from l2d.router.replanned import SURE, replanned
 from l2d.router.trained import NEEDS_GUARD, TrainedRouter, has_budget, knows_prices
 from l2d.utils.errors import ParameterError
 
@@ -26,12 +26,9 @@ def repriced(
     router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None = None
 ) -> R:
     """See Router.at."""
-    sure = 0.95 if confidence is None else confidence  # of a promise
     if max_error is not None:
         if budget is not None or router.raw:
             raise ParameterError("max_error", "cannot be combined with a budget or raw", max_error)
-        if planner_of(router.network) is not None:
-            return promised_plan(router, given, max_error, sure)
     else:
         if budget is None and has_budget(router) and (given is not None or confidence is not None):
             budget, confidence = own_budget(router, given, confidence)
@@ -41,8 +38,8 @@ def repriced(
             raise ParameterError("prices", "missing; give prices, a budget, or both")
         if budget is not None and router.raw:
             raise ParameterError("budget", NEEDS_GUARD, budget)
-        if planner_of(router.network) is not None:
-            return repriced_plan(router, given, budget, confidence)
+    if planner_of(router.network) is not None:
+        return replanned(router, given, budget, confidence, max_error)
     asked = "max_error" if max_error is not None else "budget" if given is None else "prices"
     known = None if router.prices.listed is None else in_float32(router.prices.listed)
     listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))
@@ -53,7 +50,7 @@ def repriced(
     prices = router.prices if listed is None else router.prices.with_list(listed)
     guard, factor, point = router.description.guard, 1.0, None
     if max_error is not None:
-        point = keep_error(held_out, prices, max_error, sure)
+        point = keep_error(held_out, prices, max_error, SURE if confidence is None else confidence)
     elif budget is not None:
         point = keep_within(held_out, prices, budget, confidence)
     elif listed is not None and (listed != known or router.prices.factor != 1):

@@ -1,7 +1,6 @@
 """A router whose plans are made anew: at other prices, within a budget, or to keep an error rate."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, TypeVar
@@ -26,11 +25,18 @@ Chosen = tuple[
 ]  # the guard, the plan to follow, and what a budget or promise expects
 FACTORS = tuple(2 ** (step / 2) for step in range(13))  # on prices, to plan with within a budget
 HALVINGS = 5  # of the step between two of them
+SURE = 0.95  # the confidence of a promised error
 STEPS = 60  # factors that are tried to keep an error: each one is a plan
 
 
-def replanned(router: R, given: PriceList | None, choose: Callable[[Planner, Tensor], Chosen]) -> R:
-    """choose: leaves the planner, a copy, with the plan to follow, at the prices of the training rows [n, p]."""
+def replanned(
+    router: R,
+    given: PriceList | None,
+    budget: float | None = None,
+    confidence: float | None = None,
+    max_error: float | None = None,
+) -> R:
+    """See Router.at."""
     network, method = copy.deepcopy(router.network), copy.deepcopy(router.method)
     planner = planner_of(network)
     assert planner is not None
@@ -40,57 +46,53 @@ def replanned(router: R, given: PriceList | None, choose: Callable[[Planner, Ten
         paid = (torch.tensor(listed) / unit_of(router)).expand_as(planner.right).contiguous()
         method.reprice(torch.tensor(listed))
     with one_thread_if_small(paid.numel()):
-        guard, plan, point = choose(planner, paid)
+        if max_error is None:
+            guard, plan, point = cheapest(router, planner, paid, budget, confidence)
+        else:
+            guard, plan, point = promised(router, planner, paid, max_error, SURE if confidence is None else confidence)
     described = replace(router.description, prices=listed, guard=guard, plan=plan)
     parts: dict[str, Any] = {"network": network, "method": method, "description": described}
     return replace(router, **parts, validation=None, operating_point=point)
 
 
-def repriced_plan(router: R, given: PriceList | None, budget: float | None, confidence: float | None) -> R:
-    """See Router.at. The plan of least cost on the training rows is followed, judged by estimates that did not see the row; within
-    a budget, of the plans at multiples of the prices whose mean spend is within it."""
+def cheapest(
+    router: TrainedRouter, planner: Planner, paid: Tensor, budget: float | None, confidence: float | None
+) -> Chosen:
+    """The plan of least cost on the training rows, judged by estimates that did not see the row; within a budget, of the plans at
+    multiples of the prices whose mean spend is within it. It is left in the planner. paid: prices of the training rows [n, p]."""
     unit, experts = unit_of(router), router.experts
     level = None if budget is None else router.prices.in_errors(budget) / unit
-
-    def choose(planner: Planner, paid: Tensor) -> Chosen:
-        tried = candidates(planner, paid, 1.0)
-        if level is not None and tried[-1].most(confidence) > level:
-            tried += made_cheaper(planner, paid, level, confidence)
-        within = [one for one in tried if level is None or one.most(confidence) <= level]
-        if not within:
-            cheapest = router.prices.short(float(router.prices.amount(paid.mean(dim=0).min() * unit)))
-            raise ParameterError("budget", f"nobody is asked for less than {cheapest}", budget)
-        chosen = min(within, key=lambda one: one.cost)
-        planner.plan_at(paid, chosen.factor)
-        singles, best = planner.right.shape[1], min(range(len(experts)), key=lambda k: tried[k].cost)
-        gain, error = paired((tried[best].costs - chosen.costs).double())
-        single = chosen.place < singles
-        guard = Guard(None, chosen.place if single else None, best, gain, error)
-        name = None if single else plan_names(singles)[chosen.place - singles]
-        return guard, name, None if budget is None else point_of(router, chosen, budget, confidence, guard)
-
-    return replanned(router, given, choose)
+    tried = candidates(planner, paid, 1.0)
+    if level is not None and tried[-1].most(confidence) > level:
+        tried += made_cheaper(planner, paid, level, confidence)
+    within = [one for one in tried if level is None or one.most(confidence) <= level]
+    if not within:
+        least = router.prices.short(float(router.prices.amount(paid.mean(dim=0).min() * unit)))
+        raise ParameterError("budget", f"nobody is asked for less than {least}", budget)
+    chosen = min(within, key=lambda one: one.cost)
+    planner.plan_at(paid, chosen.factor)
+    singles, best = planner.right.shape[1], min(range(len(experts)), key=lambda k: tried[k].cost)
+    gain, error = paired((tried[best].costs - chosen.costs).double())
+    single = chosen.place < singles
+    guard = Guard(None, chosen.place if single else None, best, gain, error)
+    name = None if single else plan_names(singles)[chosen.place - singles]
+    return guard, name, None if budget is None else point_of(router, chosen, budget, confidence, guard)
 
 
-def promised_plan(router: R, given: PriceList | None, max_error: float, confidence: float) -> R:
-    """See Router.at. The learned plan, made at the largest multiple of the prices whose error is kept, on the training rows, judged
-    by estimates that did not see the row."""
+def promised(router: TrainedRouter, planner: Planner, paid: Tensor, max_error: float, confidence: float) -> Chosen:
+    """The same of the learned plan, made at the largest multiple of the prices whose error is kept."""
+    if planner.asks is not None or unit_of(router) != 1:
+        raise ParameterError("max_error", "a plan needs rows of which all errors are known, from 0 to 1", max_error)
 
-    def choose(planner: Planner, paid: Tensor) -> Chosen:
-        if planner.asks is not None or unit_of(router) != 1:
-            raise ParameterError("max_error", "a plan needs rows of which all errors are known, from 0 to 1", max_error)
+    def made(factor: Tensor) -> Tensor:
+        tried = candidates(planner, paid, float(factor))[-1]
+        return whole((tried.costs - tried.spent).double())
 
-        def made(factor: Tensor) -> Tensor:
-            tried = candidates(planner, paid, float(factor))[-1]
-            return whole((tried.costs - tried.spent).double())
-
-        factor = dearest_kept(factors_by_spread(paid.mean(dim=0).double(), STEPS), made, max_error, confidence)
-        chosen = candidates(planner, paid, float(factor))[-1]
-        guard = Guard(None, None, int((1 - planner.right + paid).mean(dim=0).argmin()), 0.0, None)
-        point = point_of(router, chosen, 0.0, confidence, guard)
-        return guard, LEARNED, replace(point, budget=point.spend, overspend=0.5, max_error=max_error)
-
-    return replanned(router, given, choose)
+    factor = dearest_kept(factors_by_spread(paid.mean(dim=0).double(), STEPS), made, max_error, confidence)
+    chosen = candidates(planner, paid, float(factor))[-1]
+    guard = Guard(None, None, int((1 - planner.right + paid).mean(dim=0).argmin()), 0.0, None)
+    point = point_of(router, chosen, 0.0, confidence, guard)
+    return guard, LEARNED, replace(point, budget=point.spend, overspend=0.5, max_error=max_error)
 
 
 def unit_of(router: TrainedRouter) -> float:
