@@ -27,7 +27,7 @@ from l2d.methods.method import Method
 from l2d.methods.priced import Priced
 from l2d.router.choices import Choice
 from l2d.router.router import Router
-from l2d.router.trained import allowed_experts, has_budget, inputs_of, takes_prices
+from l2d.router.trained import allowed_experts, inputs_of, takes_prices
 from l2d.runs.artifact.exported import FILE, RouterDescription, read_weights, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, held_out
@@ -338,25 +338,6 @@ def test_other_prices_keep_the_budget(run: Untrained, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^budget=0\.45: .*least"):
         inside.at([1.0, 1.0, 1.0])
     assert router.at(prices).operating_point is None
-
-
-def test_a_budget_that_an_earlier_version_saved(run: Untrained, tmp_path: Path) -> None:
-    """It kept the factor alone: what would drop the budget is refused, all else works."""
-    inside = priced_router(run, SPREAD).within(0.25)
-    inside.save(tmp_path / "saved")
-    kept = json.loads((tmp_path / "saved" / "router.json").read_text())
-    del kept["operating_point"]
-    (tmp_path / "saved" / "router.json").write_text(json.dumps(kept))
-    router = Router.load(tmp_path / "saved")
-    assert (router.operating_point, has_budget(router)) == (None, True)
-    assert experts_of(router, run) == experts_of(inside, run)
-    with pytest.raises(ParameterError, match=r"^raw=True: .*guard"):
-        router.at(raw=True)
-    for given in ({"prices": [0.5, 0.1, 0.3]}, {"confidence": 0.9}):
-        with pytest.raises(ParameterError, match=r"^budget: missing"):
-            router.at(**given)
-    assert not takes_prices(router)
-    assert router.within(0.25).operating_point == inside.operating_point
 
 
 def test_the_guard_of_a_log_wants_as_much_at_other_prices(run: Untrained, tmp_path: Path) -> None:

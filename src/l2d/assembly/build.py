@@ -18,7 +18,7 @@ from l2d.data.arrays import Arrays, channel_statistics, fingerprint_of
 from l2d.data.split import Split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
-from l2d.lightning.learner import learning, speed
+from l2d.lightning.learner import learning
 from l2d.lightning.threads import one_thread_if_small
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
@@ -160,10 +160,3 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> Netw
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
     network: Network = make(experiment.router, **offered)
     return network
-
-
-def switched_off(experiment: Experiment) -> str:
-    """The values that this machine uses instead of the recipe's, as overrides."""
-    used = speed(experiment.recipe, experiment.trainer.accelerator)
-    asked = {key: getattr(experiment.recipe, key) for key in used}
-    return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in used if used[key] != asked[key])

@@ -58,30 +58,30 @@ def draw_curves(words: Sequence[str]) -> str:
         out = folder / "curves" / group.name
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "summary.json", curve.summary)
-        drawn.append(write_curve(out, curve.marks, curve_figure(curve), curve_text(curve)))
+        drawn.append(f"{curve_text(curve)}\n{write_curve(out, curve.marks, curve_figure(curve))}")
     if not drawn:
         raise L2DError(f"{folder}: nothing could be drawn")
     return "\n".join(drawn)
 
 
 def draw_plans(run: Path) -> str:
-    """Write curve.csv and curve.png into a run of method=plan; return the figures."""
-    from l2d.router.plan_pictures import plan_curve_figure, plan_curve_text, plan_points
+    """Write curve.csv and curve.png into a run of method=plan; return where."""
+    from l2d.router.plan_pictures import plan_curve_figure, plan_points
     from l2d.router.router import Router
 
     router = Router.load(run)
     points = plan_points(router)
     if not points:
         raise L2DError(f"{run}: its rows taught it no plan, so there is no curve; use method=auto")
-    return write_curve(run, points, plan_curve_figure(points, router), plan_curve_text(points, router))
+    return write_curve(run, points, plan_curve_figure(points, router))
 
 
-def write_curve(folder: Path, points: Sequence[Any], picture: "Figure", text: str) -> str:
-    """points: dataclasses of one kind. Return the text and where the picture is."""
+def write_curve(folder: Path, points: Sequence[Any], picture: "Figure") -> str:
+    """points: dataclasses of one kind. Return where the picture is."""
     names = [field.name for field in fields(points[0])]
     write_text(folder / "curve.csv", csv_text([names, *map(astuple, points)]))
     write_atomically(folder / "curve.png", partial(picture.savefig, dpi=150))
-    return f"{text}\n{folder / 'curve.png'}\n"
+    return f"{folder / 'curve.png'}\n"
 
 
 def main(arguments: list[str]) -> None:

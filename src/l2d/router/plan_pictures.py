@@ -10,7 +10,6 @@ import torch
 from l2d.networks.estimators.planner import plan_names, planner_of
 from l2d.router.replanned import FACTORS, candidates, unit_of
 from l2d.router.trained import TrainedRouter
-from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,17 +53,6 @@ def plan_points(router: TrainedRouter) -> list[PlanPoint]:
             best = (errors + factor * paid).argmin(dim=1, keepdim=True)
             add(ORACLE, "", factor, (errors + paid).gather(1, best)[:, 0], paid.gather(1, best)[:, 0])
     return found
-
-
-def plan_curve_text(points: Sequence[PlanPoint], router: TrainedRouter) -> str:
-    """At the prices themselves."""
-    prices = router.prices
-    rows = [
-        [f"always {one.name}" if one.kind == SINGLE else one.kind, prices.show_amount(one.price), f"{one.error:.4f}"]
-        for one in sorted(points, key=lambda one: one.kind != SINGLE)
-        if one.factor == 1
-    ]
-    return aligned(["training rows, by estimates that did not see them", prices.mean_price, "error"], rows)
 
 
 def plan_curve_figure(points: Sequence[PlanPoint], router: TrainedRouter) -> "Figure":

@@ -16,7 +16,7 @@ from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
 from l2d.networks.estimators.planner import planner_of
 from l2d.router.replanned import SURE, replanned
-from l2d.router.trained import NEEDS_GUARD, TrainedRouter, has_budget, knows_prices
+from l2d.router.trained import NEEDS_GUARD, TrainedRouter, knows_prices
 from l2d.utils.errors import ParameterError
 
 R = TypeVar("R", bound=TrainedRouter)
@@ -30,8 +30,9 @@ def repriced(
         if budget is not None or router.raw:
             raise ParameterError("max_error", "cannot be combined with a budget or raw", max_error)
     else:
-        if budget is None and has_budget(router) and (given is not None or confidence is not None):
-            budget, confidence = own_budget(router, given, confidence)
+        point = router.operating_point
+        if budget is None and point is not None and (given is not None or confidence is not None):
+            budget, confidence = own_budget(point, given, confidence)
         if budget is None and confidence is not None:
             raise ParameterError("confidence", "needs a budget", confidence)
         if given is None and budget is None:
@@ -73,12 +74,8 @@ def rows_of(router: TrainedRouter, asked: str) -> HeldOut:
     return router.held_out
 
 
-def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float | None) -> tuple[float, float | None]:
+def own_budget(point: OperatingPoint, given: PriceList | None, confidence: float | None) -> tuple[float, float | None]:
     """The budget that the router keeps, and its confidence, unless another one is given. given: the prices to keep it at."""
-    point: OperatingPoint | None = router.operating_point
-    if point is None:
-        problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
-        raise ParameterError("budget", problem)
     if point.max_error is not None:
         problem = f"this router keeps an error of {point.max_error:g}; give max_error or a budget too"
         raise ParameterError("max_error", problem)

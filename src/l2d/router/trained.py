@@ -52,8 +52,7 @@ def active_guard(router: TrainedRouter) -> Guard | None:
 
 
 def has_budget(router: TrainedRouter) -> bool:
-    """True if the router keeps within a budget. An earlier l2d saved the factor on the prices, but not the operating point."""
-    return router.operating_point is not None or router.description.factor != 1
+    return router.operating_point is not None
 
 
 def allowed_experts(router: TrainedRouter) -> tuple[int, ...] | None:
@@ -70,7 +69,7 @@ def knows_prices(router: TrainedRouter) -> bool:
 def takes_prices(router: TrainedRouter) -> bool:
     """True if `Router.at` takes other prices alone. False if the router's own budget or promise cannot be kept at them."""
     point = router.operating_point
-    keeps = not has_budget(router) if point is None else point.max_error is None and not point.unit.latency_price
+    keeps = point is None or (point.max_error is None and not point.unit.latency_price)
     return keeps and (planner_of(router.network) is not None or knows_prices(router))
 
 

@@ -14,7 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from l2d.assembly.assemble import Splits
-from l2d.assembly.build import make_data, make_router, make_splits, switched_off, without_epochs
+from l2d.assembly.build import make_data, make_router, make_splits, without_epochs
 from l2d.assembly.datamodule import DeferralData
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
 from l2d.assembly.make import make
@@ -149,8 +149,6 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
     run.check_data(data_fingerprint(experiment))
     run.write_config(experiment.plain)
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
-    if off := switched_off(experiment):
-        tell(run, f"no GPU here: running with {off}")
     if unplanned(router.network) is not None and planner_of(router.network) is None:
         tell(run, "too few rows have several answers, so this router makes one choice (l2d serve --explore-second)")
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
