@@ -123,7 +123,6 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     )
     network = make_network(experiment, splits, method)
     with blaming(experiment.method):
-        method.check_answers(train.answers, splits.panel.train.followed_by(splits.panel.test))
         fit_at_once(method, network, train, splits.price_weights)
     if aux is not None:
         attach_aux(network, aux.num_outputs)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from l2d.core.costs import check_costs
 from l2d.core.decisions import argmax_last
-from l2d.data.arrays import Answers
 from l2d.utils.errors import ParameterError
 
 
@@ -78,10 +77,6 @@ class Method(nn.Module):
         """The facts that a finished run records about its method, so that readers need not import the class."""
         names = ("takes_prices_later", "estimates_costs", "has_posterior", "needs_labels")
         return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def check_answers(cls, learned: Answers, whole: Answers) -> None:
-        """Refuse what the experts did if the method cannot learn from it. learned: on the training rows; whole: on all rows."""
 
     def learn(self, evidence: Evidence) -> None:
         """Store in buffers what the training costs do not contain. Called once, before training."""

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from l2d.core.replies import Replies
-from l2d.data.arrays import Answers
 from l2d.methods.priced import CostRegression
 from l2d.networks.estimators.best import Best
 from l2d.networks.estimators.clusters import Clusters
@@ -16,7 +15,7 @@ from l2d.networks.estimators.lookup import Lookup
 from l2d.networks.estimators.mixture import Mixture
 from l2d.networks.estimators.neighbours import Neighbours
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.networks.estimators.planner import Planner, check_answers
+from l2d.networks.estimators.planner import Planner
 from l2d.utils.parameters import Count, Positive
 
 
@@ -90,10 +89,6 @@ class Auto(SimpleRouter):
 
 class Planned(Auto):
     """Auto's estimates, and a plan that may ask another expert after an answer."""
-
-    @classmethod
-    def check_answers(cls, learned: Answers, whole: Answers) -> None:
-        check_answers(learned, whole)
 
     def estimator(self) -> Estimator:
         return Planner(self.seconds)

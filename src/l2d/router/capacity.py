@@ -26,7 +26,8 @@ def within_capacity(router: TrainedRouter, choices: Sequence[Choice], capacity: 
             "capacity", "this router does not expect a cost of each expert; use method=auto, or no plan"
         )
     chosen, _ = assign(guarded_costs(router, choices), limits)
-    return [moved(choice, router.experts[k]) for choice, k in zip(choices, chosen.tolist(), strict=True)]
+    named = zip(choices, (router.experts[k] for k in chosen.tolist()), strict=True)
+    return [replace(one, expert=name, ranking=tuple(dict.fromkeys([name, *one.ranking]))) for one, name in named]
 
 
 def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarray:
@@ -36,10 +37,6 @@ def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarra
     unread = {name: 0.0 if k == router.description.guard.best else TINY for k, name in enumerate(router.experts)}
     costs = [[(choice.expected_costs or unread)[name] for name in router.experts] for choice in choices]
     return np.asarray(np.array(costs) - offsets)
-
-
-def moved(choice: Choice, expert: str) -> Choice:
-    return replace(choice, expert=expert, ranking=tuple(dict.fromkeys([expert, *choice.ranking])))
 
 
 def capacities(given: Capacity, experts: Sequence[str], n: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from l2d.data.arrays import Arrays
 from l2d.data.splits import cross_validation_fold, pooled, with_test_fold
 from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
-from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
+from l2d.training.fitted import Fitted, LearnedRows, learned_rows
 from l2d.training.plans import rivals, with_plan_names
 from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, measured, score_router
 from l2d.training.walk import Source, holding, is_main_process, train
@@ -194,9 +194,12 @@ def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows,
     found = [fold.learned for fold in folds if fold.learned is not None]
     if not found:
         return None
-    theirs = joined(found)
-    own = learned_rows(fitted, torch.arange(len(fitted.splits.train.source)), theirs.rows)
-    return None if own is None else (own, theirs.take(own.rows))
+    rows, order = torch.cat([one.rows for one in found]).sort()
+    own = learned_rows(fitted, torch.arange(len(fitted.splits.train.source)), rows)
+    if own is None:
+        return None
+    places, parts = order[torch.searchsorted(rows, own.rows)], zip(*(vars(one).values() for one in found), strict=True)
+    return own, LearnedRows(*(torch.cat(part)[places] for part in parts if part[0] is not None))
 
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:

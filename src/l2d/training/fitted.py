@@ -48,13 +48,7 @@ class LearnedRows:
 
     rows: Tensor  # [m], counted from 0 among all rows
     errors: Tensor  # [m, p]
-    prices: Tensor | None  # [m, p] if rows have their own
-
-    def take(self, rows: Tensor) -> "LearnedRows":
-        """In the order of `rows`, all of which it must have."""
-        ordered, order = self.rows.sort()
-        places = order[torch.searchsorted(ordered, rows)]
-        return LearnedRows(rows, self.errors[places], None if self.prices is None else self.prices[places])
+    prices: Tensor | None = None  # [m, p] if rows have their own
 
     def arrays(self) -> dict[str, Tensor]:
         return {f"learned_{name}": value for name, value in vars(self).items() if value is not None}
@@ -71,9 +65,3 @@ def learned_rows(fitted: Fitted, numbers: Tensor, among: Tensor) -> LearnedRows 
     errors = method.expected_errors(outputs)
     assert errors is not None  # a method that takes prices later expects errors
     return LearnedRows(numbers[places], errors, method.expected_prices(outputs))
-
-
-def joined(parts: Sequence[LearnedRows]) -> LearnedRows:
-    rows, errors = (torch.cat([vars(part)[name] for part in parts]) for name in ("rows", "errors"))
-    prices = [part.prices for part in parts if part.prices is not None]
-    return LearnedRows(rows, errors, torch.cat(prices) if prices else None)

@@ -24,7 +24,6 @@ from l2d.core.plan import (
 from l2d.core.plan_learning import Rows, induct, learn_chances
 from l2d.core.plan_log import off_policy, reached, supported, turns_of
 from l2d.core.replies import Asks, Replies
-from l2d.data.arrays import Answers
 from l2d.networks.estimators.best import MIXED, NETWORK, SINGLE, Best
 from l2d.networks.estimators.estimator import FitRows, squared
 from l2d.networks.estimators.mixture import Mixture, left_out_estimates
@@ -75,7 +74,7 @@ class Planner(Best):
         self.followings: dict[tuple[str, tuple[int, ...], float], Followed] = {}
 
     def fit(self, rows: FitRows) -> None:
-        """`check_answers` has let the rows pass."""
+        check_rows(rows)
         super().fit(rows)
         replies, paid = rows.replies, rows.paid
         if replies is None or paid is None or not teaches_plans(replies):
@@ -223,16 +222,16 @@ def usable(right: Tensor, replies: Replies) -> Tensor:
     return ~right.isnan().any(dim=1) if replies.asks is None else (replies.asks.turn >= 0).any(dim=1)
 
 
-def check_answers(learned: Answers, whole: Answers) -> None:
-    """Refuse data that teach no plan. learned: the rows to learn from; whole: all rows of the data."""
-    if learned.replies is None or whole.replies is None:
+def check_rows(rows: FitRows) -> None:
+    """Refuse rows that teach no plan."""
+    if rows.replies is None:
         raise ParameterError("", "needs what the experts answered: columns answer_NAME, or answers= of l2d.fit")
-    if (p := whole.errors.shape[1]) > MOST:
+    if (p := rows.right.shape[1]) > MOST:
         raise ParameterError("", f"plans for at most {MOST} experts, and there are {p}; choose some, dataset.experts")
-    given, left = int(usable(whole.errors, whole.replies).sum()), int(usable(learned.errors, learned.replies).sum())
-    if teaches_plans(learned.replies) and left < LEAST:
-        problem = f"needs {LEAST} rows to learn from on which all experts were asked"
-        raise ParameterError("", f"{problem}; the data have {given}, {left} are left for training; use method=auto")
+    left = int(usable(rows.right, rows.replies).sum())
+    if teaches_plans(rows.replies) and left < LEAST:
+        problem = f"needs {LEAST} rows to learn from on which all experts were asked, and {left} are left for training"
+        raise ParameterError("", f"{problem}; use method=auto")
 
 
 def in_vain(prices: Tensor) -> tuple[Tensor, Tensor]:
