@@ -21,7 +21,7 @@ from l2d.utils.version import own_version
 def save_router(router: TrainedRouter, folder: Path) -> None:
     """Write all files, router.json last. An earlier router is replaced when they are complete; other files in the folder stay."""
     empty = folder.is_dir() and not any(folder.iterdir())
-    if folder.exists() and not empty and not (folder / SAVED).is_file():
+    if folder.exists() and not empty and not all((folder / name).is_file() for name in (SAVED, FILE)):
         raise ParameterError("folder", "exists and is not a saved router; choose another folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
