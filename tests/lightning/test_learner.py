@@ -20,7 +20,7 @@ from torch import Tensor
 from l2d.lightning import learner as learning
 from l2d.lightning.learner import PLAIN, STREAMS, Learner, ended_by_signals, make_trainer, speed
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.interrupts import TERMINATED
+from l2d.utils.user_errors import TERMINATED
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 ON_CPU: dict[str, Any] = {"channels_last": False, "compile_mode": "false"}

@@ -1,8 +1,4 @@
-import sys
-
-import pytest
-
-from l2d.utils.text import aligned, counted, listed, painted, say
+from l2d.utils.text import aligned, counted, listed
 
 
 def test_the_first_column_goes_left_and_the_others_right() -> None:
@@ -18,17 +14,3 @@ def test_counts_and_lists() -> None:
     assert listed(range(13)) == f"{twelve} and 1 more"
     assert listed(range(2000), 2) == "0, 1 and 1,998 more"
     assert listed(["a"]) == "a"
-
-
-def test_colours() -> None:
-    codes = {"router  0.1": "1", "verdict: unclear.": "1;33", "verdict: routing pays.": "1;32", "WARNING: x": "1;31"}
-    for line, code in codes.items():
-        assert painted(f"{line}\noracle\n") == f"\033[{code}m{line}\033[0m\noracle\n"
-
-
-def test_colours_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for terminal, no_color, coloured in ((True, "", True), (True, "1", False), (False, "", False)):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
-        monkeypatch.setenv("NO_COLOR", no_color)
-        say("WARNING: collapsed")
-        assert ("\033" in capsys.readouterr().out) is coloured

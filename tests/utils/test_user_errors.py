@@ -13,9 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from tests.conftest import environment
 
 from l2d.config import compose
-from l2d.utils import interrupts
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, is_mistake, one_line
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, is_mistake, one_line, say_at_the_end
 
 
 def without_a_reader(*command: str, unbuffered: bool = False) -> subprocess.Popen[str]:
@@ -115,7 +114,7 @@ def test_flags() -> None:
 def test_only_ctrl_c_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     others: list[type[BaseException]] = []
     monkeypatch.setattr("sys.excepthook", lambda kind, *_: others.append(kind))
-    interrupts.say_at_the_end("interrupted; go on")
+    say_at_the_end("interrupted; go on")
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == "interrupted; go on\n"
     sys.excepthook(ZeroDivisionError, ZeroDivisionError(), None)

@@ -21,7 +21,7 @@ from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
 from l2d.logs.databases import reading
 from l2d.utils.errors import L2DError
-from l2d.utils.text import counted, listed, say
+from l2d.utils.text import counted, listed
 from l2d.utils.user_errors import OneLineParser, answering
 
 DESCRIPTION = """Say what a file is, which column plays which role and why, all faults of its cells, and the command that trains on
@@ -137,7 +137,7 @@ def guessed_keys(arguments: Sequence[str]) -> list[str]:
         return []  # which column is the grade is not guessed
     keys = [f"dataset.{key}={override_text(found[key])}" for key in ("experts", *KEYS) if key in found]
     if keys:
-        say(f"{path}: columns are guessed; l2d check {quote(str(path))} says why: {' '.join(map(quote, keys))}")
+        print(f"{path}: columns are guessed; l2d check {quote(str(path))} says why: {' '.join(map(quote, keys))}")
     return keys
 
 

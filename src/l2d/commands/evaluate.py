@@ -9,7 +9,7 @@ from l2d.commands.route import add_decision_flags, load_router, tell_how_it_deci
 from l2d.core.prices import Prices
 from l2d.core.results import Estimate
 from l2d.utils.errors import L2DError
-from l2d.utils.text import Z, aligned, counted, listed, say
+from l2d.utils.text import Z, aligned, counted, listed
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
         unknown = [f"not known: {listed(found.unknown)}, hardly asked in these rows"] if found.unknown else []
         said = [*unknown, *price_notes(found, router.prices, budget), verdict(found, router.prices)]
         policies = (found.router, found.ran, *found.singles)
-        say("\n".join([aligned(HEADER, [row_of(one, router.prices) for one in policies]), *said]))
+        print("\n".join([aligned(HEADER, [row_of(one, router.prices) for one in policies]), *said]))
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":

@@ -12,13 +12,12 @@ from l2d.config import CONF, SearchSettings, Settings, compose, groups, launcher
 from l2d.config.composing import override_text, register_resolvers
 from l2d.config.identity import PLACES
 from l2d.runs.sweep import mark_started, write_error
-from l2d.utils import interrupts
 from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
-from l2d.utils.user_errors import MISTAKES, answering, is_mistake, one_line
+from l2d.utils.user_errors import MISTAKES, TERMINATED, answering, is_mistake, one_line
 
 # Exit statuses of a run that was ended from outside: by SIGTERM, or by submitit, which starts it again.
-FROM_OUTSIDE = (interrupts.TERMINATED, -1)
+FROM_OUTSIDE = (TERMINATED, -1)
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,6 @@ def run_hydra_command(
         try:
             run_job(HydraJob(job, full, own), str(CONF), command.config, arguments, multirun=multirun)
         except SystemExit as left:
-            if left.code == interrupts.TERMINATED:
+            if left.code == TERMINATED:
                 print("\nterminated; the same command goes on", file=sys.stderr)
             raise

@@ -19,7 +19,6 @@ from l2d.runs.summary import format_line, format_table, write_run_picture
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.own_modules import changed_since
-from l2d.utils.text import say
 from l2d.utils.user_errors import answering
 
 COMMAND = HydraCommand(
@@ -68,7 +67,7 @@ def train_job(cfg: Any) -> None:
         if is_first_process():
             prices = Prices.of(experiment.plain)
             alone = f"\n{run.candidates}{format_table(metrics, prices)}\n\n{run.path}"
-            say(f"{format_line(metrics, prices)}  {run.path}" if in_a_sweep() else alone)
+            print(f"{format_line(metrics, prices)}  {run.path}" if in_a_sweep() else alone)
         say_what_next(experiment, run)
 
 
@@ -82,9 +81,9 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
         print(f"{run.standing.value}; nothing was run (dry_run=true)\n{run.path}")
     elif done:
         table = format_table(run.metrics(), Prices.of(experiment.plain))
-        say(f"{table}\n\nfinished already (force=true re-runs it)\n{run.path}")
+        print(f"{table}\n\nfinished already (force=true re-runs it)\n{run.path}")
         for file in changed_since(experiment.own_modules, run.stamp / 1e9):
-            say(f"WARNING: {file} was changed after this run; force=true trains with the new code")
+            print(f"WARNING: {file} was changed after this run; force=true trains with the new code")
     return done or settings.dry_run
 
 

@@ -18,7 +18,6 @@ from l2d.data.sets.large import BLOCK, Piece, sheets_of
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.files import write_atomically
-from l2d.utils.text import say
 
 Sums = Mapping[str, np.ndarray]
 OfSheet = Callable[[Piece, Sheet], Sums]
@@ -53,7 +52,7 @@ class Passes:
         file = self.folder / f"{name}.npz"
         if not file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            say(f"pass over all rows: {name}")
+            print(f"pass over all rows: {name}")
             work = partial(sums_of, of_sheet, join, self.columns)
             found = reduce(join, each_piece(self.pieces, work, self.progress, len(self.columns)))
             write_atomically(file, lambda path: np.savez(path, **found))

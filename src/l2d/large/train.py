@@ -36,7 +36,7 @@ from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.plain import from_plain
-from l2d.utils.text import counted, say
+from l2d.utils.text import counted
 
 NEEDS = "needs all rows in memory, so a single file as dataset.path"
 USUAL = {"sampling": ("none",), "fold": (None,), "aux": ("none",), "evaluation": ("auto", "cross_validate")}
@@ -63,7 +63,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
             reader = reader.with_words(passes.run("words", partial(words_of, layout), more_words))
         centre = reader.rows(pieces[0], next(sheets_of(pieces[0], layout.columns))).inputs.double().mean(dim=0)
         known = known_of(passes.run("moments", partial(reader.on, partial(moments, centre))), centre, SAMPLE)
-        say(f"{counted(len(urls), 'file')}, {counted(int(known.rows[-1]), 'row')}")
+        print(f"{counted(len(urls), 'file')}, {counted(int(known.rows[-1]), 'row')}")
         if known.gaps and not layout.propensities:
             raise L2DError(f"{dataset.files}: some outcomes are empty; a log in parts needs columns propensity_NAME")
         method = method_of(experiment, known, reader)

@@ -21,7 +21,7 @@ from l2d.config import Recipe
 from l2d.data.batches import Batch
 from l2d.lightning.compiling import compiled_features
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.interrupts import TERMINATED
+from l2d.utils.user_errors import TERMINATED
 
 # What a CPU uses instead of the recipe's values.
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false"}

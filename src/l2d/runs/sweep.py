@@ -19,7 +19,7 @@ from l2d.config.identity import quoted
 from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
 from l2d.utils.own_modules import changed_since
-from l2d.utils.text import aligned, counted, say
+from l2d.utils.text import aligned, counted
 
 ATTEMPTS = 2  # after so many, a run that ends without a result and without an error, so was killed, is not retried
 POLL_SECONDS = 2.0
@@ -132,7 +132,7 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
     kept = [cell for cell in cells if cell not in failed and is_done(cell)]
     print(f"{counted(len(cells), 'run')}, {len(kept)} of them finished already")
     for file in sorted({file for cell in kept for file in changed_since({*cell.own_modules}, cell.run.stamp / 1e9)}):
-        say(f"WARNING: {file} was changed after some runs were finished; force=true trains them with the new code")
+        print(f"WARNING: {file} was changed after some runs were finished; force=true trains them with the new code")
     number, idle_rounds, kills, told = 0, 0, Counter[Cell](), False
     while left := [cell for cell in cells if cell not in failed and not is_done(cell)]:
         todo, unmoved = [cell for cell in left if not cell.run.held], 0

@@ -98,13 +98,10 @@ class WandbTracker(CsvTracker):
         arguments["id"] = known.read_text(encoding="utf-8").strip()
         arguments["settings"] = self.wandb.Settings(init_timeout=30, silent=True)
         try:
-            return self.wandb.init(**(arguments | {"mode": mode}))
+            return self.wandb.init(**arguments, mode=mode)
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            if mode == "offline" or self.mode == "online":
-                raise L2DError(f"logger.mode={self.mode}: Weights & Biases did not start ({reason})") from error
-            print(f"Weights & Biases cannot be reached ({reason}); logging offline", file=sys.stderr)
-            return self.wandb.init(**arguments, mode="offline")
+            raise L2DError(f"logger.mode={mode}: Weights & Biases did not start ({reason}); use offline") from error
 
     @property
     def loggers(self) -> "list[Logger]":

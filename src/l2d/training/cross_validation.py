@@ -30,7 +30,7 @@ from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, m
 from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
-from l2d.utils.text import counted, say
+from l2d.utils.text import counted
 
 FOLDS = 5
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
@@ -126,7 +126,7 @@ class FoldedRows:
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
         arrays, rows = with_test_fold(self.whole, fold, seed)
         if not run.finished:
-            say(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
+            print(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
             others, _ = cross_validation_fold(self.whole, fold, seed)
             _, following = cross_validation_fold(self.whole, next_fold, seed)
             splits = partial(self.splits, arrays, f"fold {fold} of {seed}")

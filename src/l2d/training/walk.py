@@ -37,7 +37,7 @@ from l2d.training.fitted import Fitted
 from l2d.training.plans import deployed
 from l2d.training.score import Judged, Scored, judge_validation, score_router
 from l2d.utils.errors import Busy, L2DError
-from l2d.utils.text import counted, say
+from l2d.utils.text import counted
 
 
 @dataclass
@@ -129,7 +129,7 @@ def with_kept_weights(
 
 def tell(run: RunFolder, text: str) -> None:
     if not run.is_fold:
-        say(text)
+        print(text)
 
 
 def is_main_process() -> bool:

@@ -2,21 +2,11 @@
 
 import csv
 import io
-import os
-import re
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 SHOWN = 12  # names or rows in a message
 Z = 1.959964  # standard errors on each side of a 95 % interval
-# ANSI styles by the beginning of a line; the first match counts.
-STYLES = {
-    "router": "1",  # bold
-    "verdict: routing pays": "1;32",  # green
-    "verdict: ": "1;33",  # yellow
-    "WARNING: ": "1;31",  # red
-}
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -47,17 +37,6 @@ def counted(number: int, noun: str) -> str:
 def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
     more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more
-
-
-def say(text: str) -> None:
-    """Print it, with colours on a terminal (unless NO_COLOR is set) and without them in a file."""
-    print(painted(text) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text)
-
-
-def painted(text: str) -> str:
-    for begin, style in STYLES.items():  # a painted line begins with its style
-        text = re.sub(rf"^{begin}.*", rf"\033[{style}m\g<0>\033[0m", text, flags=re.MULTILINE)
-    return text
 
 
 def six_digits(number: float | None) -> float | None:

@@ -3,18 +3,20 @@
 import argparse
 import os
 import select
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, NoReturn
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from l2d.utils import interrupts
 from l2d.utils.errors import L2DError, ParameterError, unknown
 
+TERMINATED = 128 + signal.SIGTERM  # the status that a shell reports for a process ended by SIGTERM
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 
@@ -41,8 +43,21 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
-        interrupts.say_at_the_end(interrupted)
+        say_at_the_end(interrupted)
         raise
+
+
+def say_at_the_end(line: str) -> None:
+    """Print a line instead of a KeyboardInterrupt's traceback. It must propagate: a loop around the command then stops too."""
+    before = sys.excepthook
+
+    def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print(line, file=sys.stderr)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = say
 
 
 def is_unread() -> bool:
