@@ -1,6 +1,7 @@
 """Runs of a composed config within a test, step by step or as a whole."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from l2d.training.cross_validation import train_and_judge
 
 def no_pictures() -> Any:
     """A picture takes a fifth of a tiny run."""
-    return patch.object(commands, "write_run_picture", lambda _, path: path.touch())
+    return patch.object(commands, "run_figure", lambda _: SimpleNamespace(savefig=Path.touch))
 
 
 def folder_of(cfg: Any) -> Path:

@@ -607,7 +607,7 @@ def test_prices_that_hardly_count_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say_it_is_a_command(monkeypatch)
-    monkeypatch.setattr(train_command, "write_run_picture", lambda _, path: path.touch())
+    monkeypatch.setattr(train_command, "run_figure", lambda _: SimpleNamespace(savefig=Path.touch))
     for overrides, price, hint in (
         (["cost=columns"], 0.002, True),
         (["cost=error_plus_cost", "cost.prices=[0.002,0.0001]"], 0.002, True),

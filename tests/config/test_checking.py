@@ -381,9 +381,8 @@ def search(**changes: Any) -> Any:
     [
         ({"search": "random"}, "tune.search=random"),
         ({"seeds": []}, "tune.seeds"),
-        ({"final_seeds": [1, 1]}, "tune.final_seeds"),
-        ({"values": {"method.tau": []}}, "tune.values={'method.tau': []}"),
-        ({"values": {}}, "tune.values={}"),
+        ({"final_seeds": []}, "tune.final_seeds"),
+        ({"values": {"method.tau": []}}, "tune.values.method.tau=[]"),
         ({"values": {"seed": [3]}}, "tune.values={'seed': [3]}"),
         ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets=[1.0]: "),
     ],

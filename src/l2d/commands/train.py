@@ -4,7 +4,6 @@ import io
 import os
 import shlex
 from contextlib import nullcontext, redirect_stdout, suppress
-from functools import partial
 from typing import Any
 
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints, with_listed_prices
@@ -15,7 +14,7 @@ from l2d.core.prices import Prices, price_hint
 from l2d.core.results import RunMetrics
 from l2d.lightning.quick_imports import freeze_what_lives, import_quickly
 from l2d.runs.folder import RunFolder
-from l2d.runs.summary import format_line, format_table, write_run_picture
+from l2d.runs.summary import format_line, format_table, run_figure
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.own_modules import changed_since
@@ -100,7 +99,7 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
         metrics, picture = run.metrics(), run.path / "deferral.png"
         if not picture.exists():
             with suppress(OSError):  # a folder that cannot be written has its numbers all the same
-                write_atomically(picture, partial(write_run_picture, metrics))
+                write_atomically(picture, run_figure(metrics).savefig)
         hint = price_hint(experiment.plain, metrics.prices, [expert.error_rate for expert in metrics.experts])
         following = what_next(experiment, shlex.quote(str(run.path)), metrics)
         print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")

@@ -187,14 +187,8 @@ SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds"
 
 def check_search(values: Any) -> SearchSettings:
     options = read_values(SearchSettings, "tune", values if isinstance(values, dict) else to_plain(values))
-    grid, seeds = options.values, "must be different seeds, such as [0,1,2]"
-    own = "must be a mapping such as '{method.tau: [0.5, 1]}', without seed and fold"
-    for key, problem, wrong in (
-        ("seeds", seeds, not 0 < len(options.seeds) == len({*options.seeds})),
-        ("final_seeds", seeds, not 0 < len(options.final_seeds) == len({*options.final_seeds})),
-        ("values", own, grid is not None and not (grid and all(grid.values()) and not {*SET_BY_SEARCH} & {*grid})),
-        ("offsets", "is for a search without tune.values", options.offsets and grid),
-    ):
-        if wrong:
-            raise ParameterError(f"tune.{key}", problem, getattr(options, key))
+    if options.values and {*SET_BY_SEARCH} & {*options.values}:
+        raise ParameterError("tune.values", f"a search sets {' and '.join(SET_BY_SEARCH)} itself", options.values)
+    if options.offsets and options.values:
+        raise ParameterError("tune.offsets", "is for a search without tune.values", options.offsets)
     return options

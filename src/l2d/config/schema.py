@@ -4,10 +4,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import MinLen
 
 from l2d.utils.parameters import Count, Name, NonNegative, Positive, ProperShare, Seed, ShareBelowOne
 
+Seeds = Annotated[list[Seed], MinLen(1)]
 OnOrOff = Literal["auto", "true", "false"]
 # No mode with CUDA graphs: each network would record its own, and they keep their memory.
 CompileMode = Literal["false", "default", "max-autotune-no-cudagraphs"]
@@ -105,10 +108,12 @@ class SearchSettings:
 
     search: Literal["paper"] | None = _key("paper: search; null: train")
     offsets: list[float] | None = _key("added to theory's ρ, one for all experts; null: the paper's -5,-4,…,5")
-    values: dict[str, list[Any]] | None = _key("instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'")
-    seeds: list[Seed] = _key("a trial's score is the mean over these")
+    values: dict[str, Annotated[list[Any], MinLen(1)]] | None = _key(
+        "instead of ρ, your own grid: '{method.tau: [0.5, 1]}'"
+    )
+    seeds: Seeds = _key("a trial's score is the mean over these")
     folds: Count = _key("2 or more: cross-validate each trial on this many folds")
-    final_seeds: list[Seed] = _key("the winner is trained and tested with these")
+    final_seeds: Seeds = _key("the winner is trained and tested with these")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from l2d.config import check, to_plain
 from l2d.config.checking import normalised
 from l2d.config.identity import apart, choices, places, settings_of
 from l2d.core.prices import ERRORS, Prices
-from l2d.core.results import RunMetrics
 from l2d.runs.folder import RunFolder, Standing
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned, counted
@@ -138,25 +137,20 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
     return {cell: said[tuple(cell.names.values()), cell.variant] for cell in cells}
 
 
-def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], dict[Cell, str]]:
-    """Header, a row per cell, and the runs whose results are damaged, which must not cost the table."""
-    members, damaged = defaultdict[tuple[str, ...], list[Cell]](list), dict[Cell, str]()
+def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
+    """Header, and a row per cell."""
+    members = defaultdict[tuple[str, ...], list[Cell]](list)
     for cell, names in named(cells).items():
         members[*names, cell.variant].append(cell)
     rows, acts = [], False
     for key, own in members.items():
-        found: list[RunMetrics] = []
-        for cell in (cell for cell in own if cell.run.finished):
-            try:
-                found.append(cell.run.metrics())
-            except L2DError as error:
-                damaged[cell] = str(error)
+        found = [cell.run.metrics() for cell in own if cell.run.finished]
         losses, guarded = [run.deferral_loss for run in found], [run.guarded.deferral_loss for run in found]
         acts = acts or losses != guarded
         shown = *mean_and_spread(losses, own[0].prices), mean_and_spread(guarded, own[0].prices)[0]
         rows.append([*key, f"{len(found)}/{len(own)}", *shown])
     header = [*(cells[0].names if cells else []), "variant", "seeds", "deferral loss", "std", "guarded"]
-    return (header, rows, damaged) if acts else (header[:-1], [row[:-1] for row in rows], damaged)
+    return (header, rows) if acts else (header[:-1], [row[:-1] for row in rows])
 
 
 def mean_and_spread(losses: Sequence[float], prices: Prices) -> tuple[str, str]:

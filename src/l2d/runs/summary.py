@@ -1,7 +1,6 @@
 """A run's result as a table and as a picture, from the content of metrics.json alone."""
 
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l2d.core.prices import ERRORS, Prices
@@ -220,12 +219,6 @@ def category_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     oracle = [] if metrics.baselines.oracle is None else ["oracle"]
     text = aligned(["category", "rows", "router", "best single expert", *oracle, "gain"], rows)
     return ["", *(line.rstrip() for line in text.splitlines())]
-
-
-def write_run_picture(metrics: RunMetrics, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(run_figure(metrics)).print_png(path)  # type: ignore[no-untyped-call]  # savefig draws twice
 
 
 def run_figure(metrics: RunMetrics) -> "Figure":

@@ -76,9 +76,7 @@ def sweep(shop: Workshop) -> None:
     failed = shop.run(cells, folder)
     if len(failed) == len(cells) and len(reasons := {*failed.values()}) == 1:
         raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {reasons.pop()} (tracebacks: {folder}/*.error)")
-    header, rows, damaged = results_table(cells)
-    failed |= damaged
-    print(f"\n{aligned(header, rows)}")
+    print(f"\n{aligned(*results_table(cells))}")
     if len(failed) < len(cells):
         narrowest = os.path.commonpath([cell.run.path.parent for cell in cells]) or "."
         print(f"\nnext:\n  l2d report {shlex.quote(narrowest)}")
