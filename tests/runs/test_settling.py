@@ -6,8 +6,7 @@ import pytest
 from tests.metrics_example import example_metrics
 
 from l2d.core.results import Estimate, GuardEvidence, LoggedOutcomes, OffPolicyValue, RowCounts, RunMetrics
-from l2d.runs.settling import overlap_lines, rounded, settled_by
-from l2d.runs.summary import format_table
+from l2d.runs.summary import format_table, overlap_lines, rounded, settled_by
 
 HALF = Estimate(0.5, 0.1)
 VALUE = OffPolicyValue(HALF, HALF, HALF)

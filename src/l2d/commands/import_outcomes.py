@@ -12,17 +12,16 @@ from l2d.data.importers.harness import RecordedOutcomes, harness_outcomes, model
 from l2d.data.sheet import write_sheet
 from l2d.utils.user_errors import OneLineParser, answering
 
-ABOUT = """Turn recorded outcomes of language models into a table for dataset=table.
+ABOUT = """Turn recorded outcomes of language models into a table for dataset=table, with the columns id, prompt, and correct_NAME
+for every model; where they are known, also subject and answer.
 
-The table has the columns id, prompt, and correct_NAME for every model. Where they are known, it also has subject and
-answer."""
-EXAMPLES = """examples:
-  l2d import harness small=a.jsonl large=b.jsonl --out table.csv
-  l2d train dataset=table dataset.path=table.csv dataset.text=prompt method=mix"""
-HARNESS = """Files that lm-evaluation-harness wrote with --log_samples: one JSON object per line with doc_id, arguments, target and
+harness: files that lm-evaluation-harness wrote with --log_samples: one JSON object per line with doc_id, arguments, target and
 a metric. Two or more models are joined by doc_id. A model is called NAME; without NAME, by the folder of its
 samples_TASK_TIME.jsonl, or by the file. Several files of one model are several tasks; ids are then TASK/doc_id. The
 subject is the document's own, or else the task."""
+EXAMPLES = """examples:
+  l2d import harness small=a.jsonl large=b.jsonl --out table.csv
+  l2d train dataset=table dataset.path=table.csv dataset.text=prompt method=mix"""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,13 +49,12 @@ def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
 
 def import_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="l2d import", description=ABOUT, epilog=EXAMPLES)
-    sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    harness = sources.add_parser("harness", help="sample files of lm-evaluation-harness", description=HARNESS)
-    harness.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and its model's name")
-    harness.add_argument("--metric", help="which metric says right or wrong; acc or exact_match if not given")
-    harness.add_argument("--filter", help="which filter's rows to take, if there are several")
+    parser.add_argument("source", metavar="SOURCE", choices=("harness",), help="harness")
+    parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and its model's name")
+    parser.add_argument("--metric", help="which metric says right or wrong; acc or exact_match if not given")
+    parser.add_argument("--filter", help="which filter's rows to take, if there are several")
     written = "the .csv or .parquet file to write"
-    harness.add_argument("--out", required=True, type=user_path, metavar="TABLE", help=written)
+    parser.add_argument("--out", required=True, type=user_path, metavar="TABLE", help=written)
     return parser
 
 

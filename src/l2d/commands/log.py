@@ -8,11 +8,10 @@ from pathlib import Path
 from l2d.utils.text import counted
 from l2d.utils.user_errors import OneLineParser, answering
 
-ABOUT = "Work with the log of l2d serve."
-EXPORT = """Write the decisions that have an outcome as a table with a row for each: id, prompt (or the numbers that the router saw:
-f_NAME of its columns, prompt_1, prompt_2, … of a text), expert, router_choice, correct (or loss), price, latency, propensity, time
-(seconds since 1970), and price_scale, 1/cost.error_price. l2d train dataset=log and l2d evaluate --log read the log itself, or this
-table.
+ABOUT = """l2d log export writes the decisions that have an outcome as a table with a row for each: id, prompt (or the numbers that
+the router saw: f_NAME of its columns, prompt_1, prompt_2, … of a text), expert, router_choice, correct (or loss), price, latency,
+propensity, time (seconds since 1970), and price_scale, 1/cost.error_price. l2d train dataset=log and l2d evaluate --log read the
+log itself, or this table.
 
 Rows whose expert no policy chose are left out, since they have no propensity: the client named the expert, the conversation
 had it already, or the chosen expert failed and another one answered. --all keeps them, with an empty propensity."""
@@ -22,12 +21,11 @@ EXAMPLES = """example:
 
 def make_log_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="l2d log", description=ABOUT, epilog=EXAMPLES)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    export = actions.add_parser("export", help="write the log as a table", description=EXPORT)
-    export.add_argument("log", metavar="LOG", help="the SQLite file or the PostgreSQL URL of l2d serve --log")
-    export.add_argument("--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write")
-    export.add_argument("--run", help="only decisions of this run, named as the server named it")
-    export.add_argument("--all", action="store_true", dest="every", help="also rows without a propensity")
+    parser.add_argument("action", metavar="ACTION", choices=("export",), help="export")
+    parser.add_argument("log", metavar="LOG", help="the SQLite file or the PostgreSQL URL of l2d serve --log")
+    parser.add_argument("--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write")
+    parser.add_argument("--run", help="only decisions of this run, named as the server named it")
+    parser.add_argument("--all", action="store_true", dest="every", help="also rows without a propensity")
     return parser
 
 

@@ -1,6 +1,5 @@
 """Hydra as this project uses it. The only file that touches Hydra's private API, so fixes for a new release of Hydra go here."""
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -16,7 +15,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from l2d.utils.errors import L2DError
 
@@ -55,14 +54,6 @@ def _refuse(message: str) -> NoReturn:
     raise L2DError(message)
 
 
-def compose_for(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """The config of one run of a sweep, without Hydra's own settings."""
-    config = loader.load_sweep_config(master, list(overrides))
-    with open_dict(config):
-        del config["hydra"]
-    return config
-
-
 def split_grid(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[list[str]]:
     """Every combination of the choices in the overrides: ["seed=0,1"] is [["seed=0"], ["seed=1"]]."""
     parser = OverridesParser.create(config_loader=loader) if loader is not None else OverridesParser.create()
@@ -81,11 +72,6 @@ def in_a_sweep() -> bool:
 def chosen_experiment() -> str | None:
     found = HydraConfig.get().runtime.choices.get("experiment")
     return None if found is None else str(found)
-
-
-def quiet_launchers() -> None:
-    """Hydra's launchers print a line for every run."""
-    logging.getLogger("hydra").setLevel(logging.WARNING)
 
 
 @cache

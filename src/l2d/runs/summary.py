@@ -1,11 +1,11 @@
 """A run's result as a table and as a picture, from the content of metrics.json alone."""
 
+import math
 from itertools import product
 from typing import TYPE_CHECKING
 
 from l2d.core.prices import ERRORS, Prices
-from l2d.core.results import Estimate, GuardEvidence, RunMetrics, Score
-from l2d.runs.settling import overlap_lines, settled_by
+from l2d.core.results import Estimate, GuardEvidence, LoggedOutcomes, RunMetrics, Score
 from l2d.utils.text import Z, aligned, counted
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ ENOUGH = 30  # test rows for a verdict
 FEW = 3  # categories shown at each end: the largest gains and the smallest
 MOST_EXPERTS = 8  # that have a row each
 BEST_EXPERTS = 3  # that have one if there are more
+FAR = 100  # times as many rows: nobody waits for them
 SURE = "(95 %)"  # after each ±
 
 
@@ -202,6 +203,48 @@ def over_single(metrics: RunMetrics, prices: Prices) -> str:
 
 def _plus_minus(seen: GuardEvidence, prices: Prices) -> str:
     return "" if seen.standard_error is None else f"{prices.plus_minus(seen.standard_error)} {SURE}"
+
+
+def overlap_lines(metrics: RunMetrics, log: LoggedOutcomes) -> list[str]:
+    """The number of rows that a log is worth, and the strength of something unseen that flips the verdict."""
+    known = zip(metrics.experts, log.effective_rows, strict=False)
+    rows = ", ".join(f"{one.name} {count:,.0f}" for one, count in known)
+    rare = "" if log.rare is None else f"; {log.rare:.1%} of the rows have an expert whose propensity is below .02"
+    lines = [f"overlap: effective rows {rows}, of {metrics.rows.test:,}{rare}"]
+    if log.propensities == "estimated" and log.flip_strength > 1:
+        alone = metrics.guarded.constant
+        what = "the router costs less" if alone is None else f"{alone} is the cheapest single expert"
+        factor = f"an unseen factor changes the odds of being asked by more than ×{log.flip_strength:.3g}"
+        lines.append(f"sensitivity: {what} unless {factor}")
+    return lines
+
+
+def settled_by(metrics: RunMetrics) -> str:
+    """A sentence on the rows after which the 95 % interval of the gain would exclude 0; empty if it does, or if none follows."""
+    seen, rows = metrics.guarded.test, metrics.rows.test
+    if metrics.guarded.constant is not None:
+        seen, rows = metrics.guarded.validation, metrics.rows.validation
+        if seen.gain <= 0:
+            return ""
+    if seen.standard_error is None or not seen.gain:
+        return ""
+    needed = rows * (Z * seen.standard_error / seen.gain) ** 2  # a standard error falls with the root of their number
+    if needed <= rows:
+        return ""
+    if needed > FAR * rows:
+        return f" To settle it would take more than {FAR} times as many rows."
+    ways = [f"about {rounded(needed - rows)} more graded rows"]
+    if (log := metrics.log) is not None:
+        decisions = (Z * log.explored_deviation / seen.gain) ** 2
+        days = "" if log.rows_per_day is None else f", about {rounded(decisions / log.rows_per_day)} days at your rate"
+        ways.append(f"`l2d serve --explore 0.1` until about {rounded(decisions)} decisions are graded{days}")
+    return f" To settle it: {', or '.join(ways)}."
+
+
+def rounded(count: float) -> str:
+    """A whole number, at least 1, with two digits that count."""
+    whole = max(1, math.ceil(count))
+    return f"{int(float(f'{whole:.1e}')):,}"
 
 
 def category_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:

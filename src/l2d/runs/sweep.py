@@ -1,5 +1,6 @@
 """Many runs from one command. The run folders alone say what is finished, begun or missing."""
 
+import logging
 import os
 import shlex
 import tempfile
@@ -14,7 +15,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from l2d.config.hydra_adapter import compose_for, quiet_launchers, split_grid
+from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import quoted
 from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
@@ -39,7 +40,10 @@ class Workshop:
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """A run's config, without Hydra's own settings."""
-        return compose_for(self.loader, self.config, overrides)
+        config = self.loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            del config["hydra"]
+        return config
 
     def cells(self, grid: Sequence[Sequence[str]]) -> list[Cell]:
         return make_cells(grid, self.compose)
@@ -49,7 +53,7 @@ class Workshop:
         self.place.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{self.place.name}_", dir=self.place.parent))
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        quiet_launchers()
+        logging.getLogger("hydra").setLevel(logging.WARNING)  # launchers print a line for every run
         return folder
 
     def run(self, cells: Sequence[Cell], folder: Path) -> dict[Cell, str]:
@@ -66,12 +70,12 @@ class Workshop:
 
 def sweep(shop: Workshop) -> None:
     """Run `l2d train -m`: list the cells, run those that are not finished, print the results."""
-    cells = shop.cells(shop.grid)
+    cells, force = shop.cells(shop.grid), bool(shop.config.force)
     if shop.config.dry_run:
-        list_only(cells, bool(shop.config.force))
+        list_only(cells, force)
         return
-    if cells and all(would_fail(cell, bool(shop.config.force)) for cell in cells):
-        raise L2DError(cells[0].problem)
+    if cells and all(problems := [first_problem(cell, force) for cell in cells]):
+        raise L2DError(problems[0])
     folder = shop.open()
     failed = shop.run(cells, folder)
     if len(failed) == len(cells) and len(reasons := {*failed.values()}) == 1:
@@ -86,19 +90,13 @@ def sweep(shop: Workshop) -> None:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 
-def would_fail(cell: Cell, force: bool) -> bool:
-    """Because its config is invalid. A cell that is done is not run, so it does not fail."""
-    return bool(cell.problem) and (force or not cell.run.finished)
-
-
 def list_only(cells: Sequence[Cell], force: bool) -> None:
-    """List the runs, and the combinations whose config is invalid."""
+    """List the runs, and the combinations that would be refused."""
     print(listing(cells, force))
     wrong: dict[str, str] = {}
     for cell in cells:
-        if would_fail(cell, force):
-            said = " ".join(text for text in without_seed(cell.overrides) if not text.startswith("dry_run="))
-            wrong[said] = cell.problem
+        if problem := first_problem(cell, force):
+            wrong[" ".join(text for text in without_seed(cell.overrides) if not text.startswith("dry_run="))] = problem
     if wrong:
         print("\nwould fail:", *(f"  {said}: {problem}" for said, problem in wrong.items()), sep="\n")
         raise L2DError(f"{len(wrong)} of the combinations would fail")

@@ -7,8 +7,7 @@ from l2d.config import SearchSettings, check_search
 from l2d.config.checking import SET_BY_SEARCH
 from l2d.runs.cells import without_seed
 from l2d.runs.sweep import Workshop
-from l2d.tuning.grid import NothingToSearch
-from l2d.tuning.study import Study, build_study
+from l2d.tuning.study import NothingToSearch, Study, build_study
 from l2d.utils.errors import L2DError
 
 Combinations = dict[tuple[str, ...], list[int]]  # overrides of a search, and the seeds of its winner

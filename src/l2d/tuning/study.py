@@ -8,6 +8,7 @@ import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,24 @@ from l2d.analysis.report.averages import mean_columns, mean_std
 from l2d.analysis.report.tables import with_std
 from l2d.assembly.fingerprints import expert_names, with_listed_prices
 from l2d.config import Experiment, SearchSettings, check
+from l2d.config.composing import override_text
 from l2d.config.identity import choices, variant
 from l2d.core.results import RunMetrics
 from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
-from l2d.tuning.grid import NothingToSearch, Settings, overrides_of, own_grid, rho_grid
-from l2d.utils.errors import L2DError, under
+from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.files import write_json, write_text
 from l2d.utils.text import aligned, counted, csv_text, markdown
 
 # Options of earlier versions with their defaults: they are part of the name of a search's folder.
 FORMER = {"totals": None, "trials": 40, "recipe": False, "rungs": [0.3, 0.6], "parallel": 1, "ablation": False}
+PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
+Settings = dict[str, Any]
+
+
+class NothingToSearch(ParameterError):
+    """The method has no ρ, and nothing else was named."""
 
 
 @dataclass(frozen=True)
@@ -190,3 +197,37 @@ def winner_table(runs: Sequence[RunMetrics]) -> str:
     shares = " / ".join(f"{100 * share:.1f}" for share in mean_columns(run.ratios for run in runs))
     row = ["tuned", str(len(runs)), loss, " ".join(f"{value:.3g}" for value in first.rho), shares]
     return markdown(["setting", "seeds", "test deferral loss", "ρ", "to each expert, %"], [row])
+
+
+def overrides_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{key}={override_text(value)}" for key, value in settings.items())
+
+
+def own_grid(values: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    return different([dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())])
+
+
+def rho_grid(rho: Any, shares: Sequence[float], offsets: Sequence[float] | None) -> list[Settings]:
+    """rho: the method's own. shares: the experts' shares of ρ̄, which sum to 1."""
+    tried = PAPER_OFFSETS if offsets is None else offsets
+    found = [settings for offset in tried if (settings := rho_at(rho, shares, offset)) is not None]
+    if not found:
+        raise L2DError(f"tune.offsets={list(tried)}: none of them leaves every ρ positive")
+    return different(found)
+
+
+def rho_at(rho: Any, shares: Sequence[float], offset: float) -> Settings | None:
+    """The settings for ρ_k = total·share_k + offset; None if some ρ is not positive. A single ρ is 1/p + offset: as many values as
+    a rule with total=1 has, and the same mean."""
+    if isinstance(rho, Mapping):
+        total = float(rho["total"])
+        if min(total * share + offset for share in shares) <= 0:
+            return None
+        settings = {"method.rho.total": total, "method.rho.offset": offset}
+        return settings | ({} if rho["values"] is None else {"method.rho.values": None})
+    value = float(f"{1 / len(shares) + offset:.4g}")  # for files and command lines
+    return {"method.rho": value} if value > 0 else None
+
+
+def different(settings: Sequence[Settings]) -> list[Settings]:
+    return [one for place, one in enumerate(settings) if one not in settings[:place]]
