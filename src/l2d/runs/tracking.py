@@ -94,8 +94,8 @@ class WandbTracker(CsvTracker):
         if not known.exists():
             write_text(known, secrets.token_hex(4))
         arguments: dict[str, Any] = {"group": info.group, "name": info.name, "tags": info.tags, "config": info.config}
-        arguments |= {"project": self.project, "entity": self.entity, "dir": str(info.folder), "resume": "allow", "mode": mode}
-        arguments["id"] = known.read_text(encoding="utf-8").strip()
+        arguments |= {"project": self.project, "entity": self.entity, "dir": str(info.folder), "mode": mode}
+        arguments |= {"id": known.read_text(encoding="utf-8").strip(), "resume": "allow"}
         arguments["settings"] = self.wandb.Settings(init_timeout=30, silent=True)
         try:
             return self.wandb.init(**arguments)
