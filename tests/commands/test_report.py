@@ -88,6 +88,7 @@ def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
         ([runs, "experiment=table9"], "table9"),
         ([tmp_path / "empty"], "empty: no finished run"),
         ([runs, *others], f"5 others: l2d report {runs} "),
+        ([runs, *others, "method=mild", "method.tau=-1"], "method.tau=-1: "),
     ):
         assert said in refused(main, *given)
 

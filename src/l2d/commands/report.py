@@ -37,12 +37,14 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
     seeds: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for cell in make_cells(split_grid([*axes, *overrides]), compose):
+    for cell in (swept := make_cells(split_grid([*axes, *overrides]), compose)):
         seeds[*cell.names.values(), cell.variant].append(cell.seed)
     known, cells = {cell.names: cell.runs for cell in finished}, []
     for names, wanted in seeds.items():
         runs = {seed: run for seed, run in known.get(names, {}).items() if seed in wanted}
         cells.append(FinishedCell(names, root.joinpath(*names), tuple(wanted), runs))
+    if not any(cell.runs for cell in cells) and (wrong := [cell.problem for cell in swept if cell.problem]):
+        raise L2DError(wrong[0])
     return cells
 
 
