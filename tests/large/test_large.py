@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from l2d.large.rows import FOLDS, Reader, Rows
 from l2d.large.train import train_large
 from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge
+from l2d.networks.estimators.lookup import Lookup
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.router.router import Router
 from l2d.runs.folder import RunFolder
@@ -96,12 +98,12 @@ def all_rows(path: Path, features: list[str], categories: dict[str, tuple[str, .
     return Rows(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
-def fitted(rows: Rows) -> list[EstimatorNetwork]:
+def fitted(make: Callable[[], Any], rows: Rows) -> list[EstimatorNetwork]:
     """In memory: without each fold, and to all rows."""
     found = []
     for fold in range(FOLDS + 1):
         kept = rows.folds != fold
-        network = EstimatorNetwork(Ridge())
+        network = EstimatorNetwork(make())
         network.fit(FitRows(rows.inputs[kept], 1 - rows.errors[kept], torch.full((int(kept.sum()),), -1)))
         found.append(network.eval())
     return found
@@ -112,15 +114,23 @@ def numbers(score: Any) -> list[float]:
     return [float(one) for value in vars(score).values() if not isinstance(value, str) for one in np.atleast_1d(value)]
 
 
+@pytest.mark.parametrize(
+    ("method", "make", "features", "categories"),
+    [
+        ("linear", Ridge, ["x0", "x1", "x2", "topic"], {"topic": ("art", "law", "math")}),
+        ("category_table", Lookup, ["topic"], {"topic": ("art", "law", "math")}),
+    ],
+)
 @pytest.mark.usefixtures("at_home")
-def test_same_as_in_memory(tmp_path: Path) -> None:
-    features = ["x0", "x1", "x2", "topic"]
+def test_same_as_in_memory(
+    method: str, make: Any, features: list[str], categories: dict[str, tuple[str, ...]], tmp_path: Path
+) -> None:
     path, prices = written(tmp_path / "files", table()), torch.tensor([0.0, 0.1, 0.2]).double()
     more = ["cost=error_plus_cost", "cost.prices=[0.0,0.1,0.2]", f"dataset.features=[{','.join(features)}]"]
-    metrics, run = trained(path, tmp_path / "runs", *more)
+    metrics, run = trained(path, tmp_path / "runs", f"method={method}", *more)
 
-    rows = all_rows(path, features, {"topic": ("art", "law", "math")})
-    networks, costs = fitted(rows), rows.errors + prices
+    rows = all_rows(path, features, categories)
+    networks, costs = fitted(make, rows), rows.errors + prices
     assert len(rows) == N
     assert set(rows.folds.tolist()) == set(range(FOLDS))
     expected, guarded = torch.zeros(N, 3), torch.zeros(N, dtype=torch.long)
@@ -155,7 +165,7 @@ def test_log_is_judged_by_doubly_robust_costs(tmp_path: Path) -> None:
     metrics, _ = trained(path, tmp_path / "runs", "dataset.features=[x0,x1,x2]")
     rows = all_rows(path, ["x0", "x1", "x2"], {})
     assert rows.chances is not None
-    networks, expected = fitted(rows), torch.zeros(N, 3).double()
+    networks, expected = fitted(Ridge, rows), torch.zeros(N, 3).double()
     for fold in range(FOLDS):
         mine = rows.folds == fold
         expected[mine] = 1 - torch.sigmoid(networks[fold](rows.inputs[mine]).detach()).double()

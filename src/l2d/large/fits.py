@@ -1,7 +1,8 @@
-"""Linear regressions from sums over all rows, fitted six times in the same passes: without each fold, and to all rows."""
+"""Routers' estimators from sums over all rows. Each is fitted six times in the same passes: without each fold, and to all rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,15 +11,17 @@ import torch
 from torch import Tensor
 
 from l2d.core.ridge import fit_left_out
-from l2d.large.passes import Passes, Sums
+from l2d.large.passes import Passes, Sums, added
 from l2d.large.rows import FOLDS, Reader, Rows
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.estimator import Estimator
 from l2d.networks.estimators.linear import RIDGES, Ridge
+from l2d.networks.estimators.lookup import ROUNDED, Lookup, refuse_different
 from l2d.networks.tabular import CONSTANT
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 LEAST = 50  # rows on which an expert was asked: each fold needs some
+MOST_DIFFERENT = 10_000  # rows of a table by category
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,9 @@ def known_of(found: Sums, centre: Tensor, sample: int) -> Known:
     return Known(centre + mean, std, n, least, most, errors / asked, sample / float(n[-1]), gaps)
 
 
+# Linear regression
+
+
 def ridge_of(known: Known, fit: int) -> Ridge:
     ridge = Ridge()
     ridge.mean, ridge.std = known.mean[fit].float(), known.std[fit].float()
@@ -125,3 +131,55 @@ def solved(products: Tensor, width: int, penalty: float) -> tuple[Tensor, Tensor
     centred = products[1 : width + 1, 1:] - products[1 : width + 1, :1] * products[0, 1:] / products[0, 0]
     weight = torch.linalg.solve(centred[:, :width] + penalty * torch.eye(width), centred[:, width:])
     return weight, mean - centre @ weight
+
+
+# A table by category
+
+
+def different(method: SimpleRouter, known: Known, rows: Rows) -> Sums:
+    """The different rows, how often each fold has them, and the sums and numbers of `right` there."""
+    right = method.right(rows.errors)
+    asked = ~right.isnan()
+    counted = torch.cat([torch.ones(len(rows), 1), right.nan_to_num(nan=0.0), asked], dim=1)
+    spread = torch.zeros(len(rows), FOLDS, counted.shape[1], dtype=torch.float64)
+    spread[torch.arange(len(rows)), rows.folds] = counted.double()
+    own = {"values": rows.inputs.numpy(), "sums": spread.numpy()}
+    return {**alike(own), **rows.sample(known.share)}
+
+
+def alike(found: Sums) -> Sums:
+    values, place = np.unique(found["values"], axis=0, return_inverse=True)
+    if len(values) > MOST_DIFFERENT:
+        problem = f"more than {MOST_DIFFERENT:,} different rows; let the router see only the category, dataset.features=[topic]"
+        raise ParameterError("method=category_table", problem)
+    sums = np.zeros((len(values), *found["sums"].shape[1:]))
+    np.add.at(sums, place.reshape(-1), found["sums"])
+    return {"values": values, "sums": sums}
+
+
+def joined_alike(one: Sums, two: Sums) -> Sums:
+    both = {name: np.concatenate([one[name], two[name]]) for name in ("values", "sums")}
+    rest = added(*({name: part for name, part in own.items() if name not in both} for own in (one, two)))
+    return {**rest, **alike(both)}
+
+
+def fit_table(passes: Passes, reader: Reader, method: SimpleRouter, known: Known) -> tuple[list[Estimator], Rows]:
+    found = passes.run("different", partial(reader.on, partial(different, method, known)), joined_alike)
+    values, p = torch.from_numpy(found["values"]).double(), len(known.least)
+    estimators = list[Estimator]()
+    for fit, sums in enumerate(training(found["sums"].swapaxes(0, 1))):
+        here, table = sums[:, 0] > 0.5, Lookup()
+        table.mean, table.std = known.mean[fit], known.std[fit]
+        scaled = table.scaled(values[here]).round(decimals=ROUNDED)
+        table.different, member = scaled.unique(dim=0, return_inverse=True)
+        refuse_different(len(table.different), int(known.rows[fit]))
+        own = torch.zeros(len(table.different), 2 * p, dtype=torch.float64).index_add(0, member, sums[here, 1:])
+        right, asked = own.tensor_split([p], dim=1)
+        overall = right.sum(dim=0) / asked.sum(dim=0)
+        table.overall, table.table = overall.float(), ((right + overall) / (asked + 1)).float()
+        estimators.append(table)
+    return estimators, Rows.of_sample(found)
+
+
+Fit = Callable[[Passes, Reader, SimpleRouter, Known], tuple[list[Estimator], Rows]]
+FITS: dict[type[Estimator], Fit] = {Ridge: fit_linear, Lookup: fit_table}  # in one pass each

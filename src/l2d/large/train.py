@@ -23,13 +23,12 @@ from l2d.data.arrays import Answers, Panel, Seen
 from l2d.data.sets.large import find_files, layout_of, pieces_of, sheets_of
 from l2d.data.sets.table import Table
 from l2d.large import judge
-from l2d.large.fits import Known, fit_linear, known_of, moments
+from l2d.large.fits import FITS, Fit, Known, known_of, moments
 from l2d.large.judge import Routers
 from l2d.large.passes import Passes
 from l2d.large.rows import SAMPLE, Reader, Rows, more_words, words_of
 from l2d.methods.method import Evidence
 from l2d.methods.simple import SimpleRouter
-from l2d.networks.estimators.linear import Ridge
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
@@ -44,8 +43,7 @@ PASSES = "passes"  # folder of the finished ones
 
 
 def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
-    begun, dataset = time.monotonic(), make_dataset(experiment)
-    check_in_parts(experiment)
+    begun, fit, dataset = time.monotonic(), checked(experiment), make_dataset(experiment)
     assert isinstance(dataset, Table)
     assert dataset.files is not None
     with blaming_dataset(experiment):
@@ -68,7 +66,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
             raise L2DError(f"{dataset.files}: some outcomes are empty; a log in parts needs columns propensity_NAME")
         method = method_of(experiment, known, reader)
         with blaming(experiment.method):
-            estimators, sample = fit_linear(passes, reader, method, known)
+            estimators, sample = fit(passes, reader, method, known)
         routers = Routers(method, [EstimatorNetwork(one).eval() for one in estimators], known.gaps)
         metrics, guard = verdict(passes, reader, routers, known, sample)
         shape, prices = tuple(sample.inputs.shape[1:]), tuple(method.prices.tolist())
@@ -80,14 +78,16 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
     return metrics
 
 
-def check_in_parts(experiment: Experiment) -> None:
-    """Refuse what needs all rows at once."""
+def checked(experiment: Experiment) -> Fit:
+    """The function that fits the method. Refuses what needs all rows at once."""
     for key, usual in USUAL.items():
         if (given := getattr(experiment.settings, key)) not in usual:
             raise ParameterError(key, NEEDS, given)
     blank = make_method(experiment, torch.eye(2), 0)
-    if not (isinstance(blank, SimpleRouter) and type(blank.estimator()) is Ridge):
-        raise ParameterError("method", f"{NEEDS}; linear does not", experiment.method.name)
+    kind = type(blank.estimator()) if isinstance(blank, SimpleRouter) else None
+    if kind not in FITS:
+        raise ParameterError("method", f"{NEEDS}; linear and category_table do not", experiment.method.name)
+    return FITS[kind]
 
 
 def method_of(experiment: Experiment, known: Known, reader: Reader) -> SimpleRouter:
