@@ -91,6 +91,16 @@ def test_what_it_prints(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFi
     assert [line.split()[2] for line in lines[4:7]] == ["1.0000", "1.0000", "1.0000"]
 
 
+def test_limits_of_experts_are_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody has a chance while the limit is reached, and propensities do not say when."""
+    log = write_log(run.path, tmp_path / "log.sqlite")
+    main([str(run.path), "--log", str(log)])
+    assert "--capacity" not in capsys.readouterr().out
+    change(log, "INSERT INTO asks VALUES ('a', 1, 0.0)")
+    main([str(run.path), "--log", str(log)])
+    assert "--capacity" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(run.path, tmp_path / "log.sqlite")

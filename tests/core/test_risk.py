@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from l2d.core.guard import HeldOut
 from l2d.core.prices import Prices
-from l2d.core.risk import factors_by_spread, keep_error, last_kept, least_level, p_value
+from l2d.core.risk import factors_by_spread, keep_error, last_kept, least_level, p_value, rows_needed
 from l2d.utils.errors import ParameterError
 
 
@@ -87,6 +87,8 @@ def test_factors_begin_without_prices() -> None:
     assert found[0] == 0
     assert (found.diff() > 0).all()
     assert found[-1] * 0.2 == pytest.approx(4)
+    assert rows_needed(0.0, 0.05, 0.95) == 59  # as above
+    assert rows_needed(0.06, 0.05, 0.95) is None
     assert factors_by_spread(torch.ones(2).double()).tolist() == [0]
 
 
@@ -99,6 +101,11 @@ def test_errors_that_were_taken_from_costs(price: float) -> None:
     assert point.error == pytest.approx(0.05)
     with pytest.raises(ParameterError, match=r"^max_error=0\.05: .*0\.1023"):  # Clopper and Pearson's bound
         keep_error(rows, Prices(listed=(price, 0.0)), 0.05, 0.95)
+
+
+def test_no_number_of_rows_shows_the_mean_itself() -> None:
+    assert rows_needed(0.08, 0.08 + 1e-17, 0.95) is None
+    assert rows_needed(0.08, 0.08 * (1 + 1e-12), 0.95) is None
 
 
 def test_equal_texts_count_once() -> None:

@@ -36,6 +36,8 @@ own differed between queries, these prices count, not those of the log.
 example:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite"""
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
+WITH_LIMITS = 6  # the version of the log's tables that counts questions
+LIMITED = "experts had limits (l2d serve --capacity), which the propensities ignore: values are those without limits"
 ROUNDING = 1e-6  # of prices in 32 bits
 
 
@@ -52,7 +54,8 @@ def main(arguments: Sequence[str]) -> None:
         from l2d.logs.rows import read_rows
 
         with given_as_flags():
-            rows = read_rows(log_address(options.log), options.decided_by)  # before torch is imported
+            address = log_address(options.log)
+            rows = read_rows(address, options.decided_by)  # before torch is imported
         router = load_router(options)
         from l2d.analysis.log_value import log_value
         from l2d.router.trained import lists_prices
@@ -66,9 +69,21 @@ def main(arguments: Sequence[str]) -> None:
         point = router.operating_point
         budget = None if point is None or point.max_error is not None else point.budget  # a saved router has its own
         unknown = [f"not known: {listed(found.unknown)}, hardly asked in these rows"] if found.unknown else []
+        unknown += [LIMITED] if experts_had_limits(address) else []
         said = [*unknown, *price_notes(found, router.prices, budget), verdict(found, router.prices)]
         policies = (found.router, found.ran, *found.singles)
         print("\n".join([aligned(HEADER, [row_of(one, router.prices) for one in policies]), *said]))
+
+
+def experts_had_limits(address: Path | str) -> bool:
+    """True if l2d serve --capacity counted the questions of this log. An export does not say."""
+    from l2d.data.sheet import KINDS
+    from l2d.logs.databases import reading
+
+    if isinstance(address, Path) and address.suffix.lower() in KINDS:
+        return False
+    with reading(address) as database:
+        return database.version() >= WITH_LIMITS and bool(database.rows("SELECT expert FROM asks LIMIT 1"))
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":

@@ -15,6 +15,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.text import Z
 
 ROUNDING = 1e-5  # of errors that were taken from costs
+LEAST_DISTANCE = 1e-4  # of a mean error from the level, or it takes millions of rows to tell
 STEPS = 600  # factors that are tried; few waste errors
 MOST = 4.0  # the last factor: the experts' prices then differ by this many errors
 
@@ -43,6 +44,17 @@ def least_level(errors: Tensor, confidence: float, sizes: Tensor | None = None) 
         middle = (low + high) / 2
         low, high = (low, middle) if p_value(errors, middle, sizes) <= 1 - confidence else (middle, high)
     return high
+
+
+def rows_needed(mean: float, level: float, confidence: float) -> int | None:
+    """About how many rows could show it at this mean error of 0 or 1, by the normal tail and at least so many that none may be
+    wrong; None if hardly any number could."""
+    from scipy.special import ndtri
+
+    if level - mean < LEAST_DISTANCE:
+        return None
+    spread = ndtri(confidence) / (level - mean)
+    return math.ceil(max(math.log(1 - confidence) / math.log1p(-level), level * (1 - level) * spread**2))
 
 
 def last_kept(errors: Iterable[Tensor], level: float, confidence: float, sizes: Tensor | None = None) -> int | None:
@@ -100,8 +112,11 @@ def dearest_kept(
     if place is None:
         safest = made(factors[0])
         least = least_level(safest, confidence, sizes)
+        mean = float(safest.sum()) / (len(safest) if sizes is None else int(sizes.sum()))
+        needed = rows_needed(mean, max_error, confidence)
+        more = "" if needed is None else f" (about {needed:,} rows would show it)"
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
-        problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows; {told}"
+        problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows{more}; {told}"
         raise ParameterError("max_error", problem, max_error)
     return factors[place]
 

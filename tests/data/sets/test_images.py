@@ -233,6 +233,36 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file.unlink(missing_ok=True)
 
 
+def arrays_by_hand(folder: Path, **changes: np.ndarray) -> None:
+    folder.mkdir(parents=True)
+    arrays = {"train_images": pixels(6), "train_labels": np.arange(6)}
+    arrays |= {"test_images": pixels(3), "test_labels": np.arange(3)}
+    for name, array in (arrays | changes).items():
+        np.save(folder / f"{name}.npy", array)
+
+
+def test_arrays_put_there_by_hand_are_checked_and_sealed(tmp_path: Path) -> None:
+    arrays_by_hand(tmp_path / "cifar10")
+    assert len(CIFAR10().load(tmp_path).train_labels) == 6
+    assert (tmp_path / "cifar10" / "meta.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "file"),
+    [
+        ({"train_images": np.zeros((6, 32, 32, 4), np.uint8)}, "train_images"),
+        ({"test_labels": np.array([0, 1, 2], dtype=object)}, "test_labels"),
+        ({"train_labels": np.arange(5)}, "train_labels"),
+        ({"test_labels": np.array([0, 1, 10])}, "test_labels"),
+    ],
+)
+def test_bad_arrays_are_named(changes: dict[str, np.ndarray], file: str, tmp_path: Path) -> None:
+    arrays_by_hand(tmp_path / "cifar10", **changes)
+    with pytest.raises(L2DError, match=file):
+        CIFAR10().load(tmp_path)
+    assert not (tmp_path / "cifar10" / "meta.json").exists()
+
+
 @pytest.mark.parametrize("call", [1, 4, 5])
 def test_a_broken_off_preparation_is_done_anew(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before any of its five files: what is there then is either not prepared or whole."""
