@@ -24,5 +24,5 @@ def test_the_papers_setups(setup: str) -> None:
 
 @pytest.mark.parametrize(("coverage", "words"), [(None, "missing"), ([0.97, 0.03], "expert 2 .* 10 classes")])
 def test_bad_coverage(coverage: list[float] | None, words: str) -> None:
-    with pytest.raises(L2DError, match=rf"^coverage\b.*{words}"):
+    with pytest.raises(L2DError, match=rf"^setup\.coverage\b.*{words}"):
         class_owners(coverage, 10)

@@ -28,7 +28,7 @@ def test_they_are_handed_on(tmp_path: Path) -> None:
     answers = Answers(torch.eye(2, dtype=torch.float64))
     panel = Panel(("a", "b"), answers, answers)
     assert ask(tmp_path, panel) is panel
-    with pytest.raises(L2DError, match=r"^coverage: .* setup=own"):
+    with pytest.raises(L2DError, match=r"^setup\.coverage: .* setup=own"):
         ask(tmp_path, panel, [0.5, 0.5])
     with pytest.raises(L2DError, match=r"^experts=table: needs dataset=table"):
         make_splits(check(compose(["experts=table"])))

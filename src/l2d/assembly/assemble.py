@@ -1,8 +1,6 @@
 """From a dataset, its experts and a cost to the training, validation and test split of a router."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -61,8 +59,11 @@ def assemble(
     """Divide the rows, ask the experts, price their answers, complete a log, sample. Only the training split gets noise and,
     last, resampling: experts learn from the original rows, methods from the resampled ones. everything: the router learns from its
     validation rows too; they only show how training went."""
-    arrays, seed = request.arrays, seed_of(experts, settings)
-    train, validation = divide(arrays, settings, experts)
+    arrays, seed = (
+        request.arrays,
+        settings.seed if experts.seed is None else experts.seed,
+    )  # the experts' own, if they have one
+    train, validation = split(arrays, settings.validation_fraction, derive_seed(seed, "validation"), settings.fold)
     if everything:
         train = torch.arange(len(arrays.train_labels))
     shares = None if request.coverage is None else [float(share) for share in request.coverage]
@@ -86,22 +87,12 @@ def assemble(
     )
 
 
-def seed_of(experts: Experts, settings: Settings) -> int:
-    return settings.seed if experts.seed is None else experts.seed
-
-
-def divide(arrays: Arrays, settings: Settings, experts: Experts) -> tuple[Tensor, Tensor]:
-    """Training and validation rows, by the experts' own seed or, if they have none, by the run's."""
-    seed = derive_seed(seed_of(experts, settings), "validation")
-    return split(arrays, settings.validation_fraction, seed, settings.fold)
-
-
 def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:
     begun = time.monotonic()
-    with blaming_experts():
+    with under("experts"):
         panel = experts.panel(request)
-        if len(panel.names) < 2:
-            raise ParameterError("coverage", f"{len(panel.names)} expert; routing needs at least 2", request.coverage)
+    if len(panel.names) < 2:
+        raise ParameterError("setup.coverage", f"{len(panel.names)} expert; routing needs at least 2", request.coverage)
     return panel, time.monotonic() - begun
 
 
@@ -157,19 +148,6 @@ def training_costs(train: Split, cost: Cost, seed: int, method: type[Method]) ->
         costs = noisy(train.costs, cost.noise, cost.noise_kind, stream(seed, "cost noise"))
         train = replace(train, costs=costs)
     return train
-
-
-@contextmanager
-def blaming_experts() -> Iterator[None]:
-    """Errors inside are reported under experts; those of the coverage and the classes under the keys where they come from."""
-    try:
-        with under("experts"):
-            yield
-    except ParameterError as error:
-        key = {"experts.coverage": "setup.coverage", "experts.num_classes": "dataset.label"}.get(error.parameter)
-        if key is None:
-            raise
-        raise ParameterError(key, error.problem, error.value) from error.__cause__
 
 
 def priced_split(

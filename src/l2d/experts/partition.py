@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from l2d.data.arrays import Answers, Arrays, Panel
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import L2DError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +23,15 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     import torch
 
     if coverage is None:
-        raise ParameterError("coverage", "missing; these experts divide the classes (setup=I, II, III or severe)")
+        raise L2DError("setup.coverage: missing; these experts divide the classes (setup=I, II, III or severe)")
     if num_classes < 1:
-        raise ParameterError("num_classes", "missing; these experts divide the classes, and the data have none")
+        raise L2DError("dataset.label: missing; these experts divide the classes, and the data have none")
     shares = [float(share) for share in coverage]
     ends = [round(sum(shares[: k + 1]) * num_classes) for k in range(len(shares))]
     sizes = [end - start for start, end in pairwise([0, *ends])]
     if min(sizes) < 1:
         problem = f"expert {sizes.index(min(sizes)) + 1} gets none of the {num_classes} classes; raise its share"
-        raise ParameterError("coverage", problem, shares)
+        raise L2DError(f"setup.coverage={shares}: {problem}")
     return torch.repeat_interleave(torch.arange(len(shares)), torch.tensor(sizes))
 
 

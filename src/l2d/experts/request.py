@@ -28,7 +28,7 @@ class ComputeOptions:
 @dataclass(frozen=True)
 class ExpertRequest:
     """train: rows of the training split: experts must not learn from the others of `arrays`. coverage: the share of the classes
-    that each expert knows, if the setup gives it; to refuse it, raise ParameterError("coverage", ...)."""
+    that each expert knows, if the setup gives it."""
 
     arrays: Arrays
     train: Tensor

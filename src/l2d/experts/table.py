@@ -2,7 +2,7 @@
 
 from l2d.data.arrays import Panel
 from l2d.experts.request import ExpertRequest, Experts
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import L2DError
 from l2d.utils.parameters import Seed
 
 
@@ -16,5 +16,5 @@ class TableExperts(Experts):
         if request.arrays.panel is None:
             raise L2DError("experts=table: needs dataset=table, whose columns hold the outcomes of the experts")
         if request.coverage is not None:
-            raise ParameterError("coverage", "the experts of a table have none; use setup=own")
+            raise L2DError("setup.coverage: the experts of a table have none; use setup=own")
         return request.arrays.panel

@@ -131,7 +131,7 @@ def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
     for change, words in (
         ({"arrays": replace(data, texts=None)}, "^experts=llm: .*text"),
         ({"arrays": replace(data, train_labels=data.train_labels - 1)}, r"^letters=.* -1 to 3"),
-        ({"coverage": [0.5, 0.5]}, r"^coverage: "),
+        ({"coverage": [0.5, 0.5]}, r"^setup\.coverage: "),
     ):
         with pytest.raises(L2DError, match=words):
             experts(folders).panel(replace(asked_for, **change))

@@ -44,7 +44,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
     if arrays.panel is not None or arrays.texts is None:
         raise L2DError("experts=llm: needs questions with text and without outcomes, such as dataset=mmlu")
     if request.coverage is not None:
-        raise ParameterError("coverage", "language models have no classes of their own; use setup=own")
+        raise L2DError("setup.coverage: language models have no classes of their own; use setup=own")
     low, high = (int(part) for part in torch.cat([arrays.train_labels, arrays.test_labels]).aminmax())
     if low < 0 or high >= len(letters):
         problem = f"the labels go from {low} to {high}; they must be indices of the letters, 0 to {len(letters) - 1}"
