@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from l2d.utils.errors import NO_VALUE, L2DError, ParameterError
-from l2d.utils.parameters import ByForm, NonNegative, NonNegativeInt, Positive, clearest_problem
+from l2d.utils.parameters import NonNegative, NonNegativeInt, Positive, clearest_problem
 
 MOST_TOKENS = 10**9  # of one answer; who reports more is not believed
 TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))  # of chats, of responses
@@ -68,7 +68,7 @@ def tokens_in(usage: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 SeveralUpstreams = Annotated[list[Upstream], MinLen(1)]
-UPSTREAMS = TypeAdapter(dict[str, Annotated[Any, ByForm(Upstream, SeveralUpstreams, Upstream)]])
+UPSTREAMS = TypeAdapter(dict[str, Upstream | SeveralUpstreams])
 
 
 def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, list[Upstream]]:

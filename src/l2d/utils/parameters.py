@@ -5,9 +5,8 @@ so that a wrong value is reported without importing torch. It resolves names of 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from typing_extensions import TypedDict
@@ -32,26 +31,6 @@ NoiseKind = Literal["multiplicative", "additive"]
 Rewards = Literal["sum_others", "complement"]  # the kinds of c̄_k: l2d.core.rewards
 
 
-@dataclass(frozen=True)
-class ByForm:
-    """One type for a single value, one for a list, one for a mapping. A plain union would report the errors of all three."""
-
-    single: Any
-    several: Any
-    mapping: Any
-
-    def form(self, value: object) -> str:
-        several = isinstance(value, list | tuple)
-        return "~mapping" if isinstance(value, Mapping) else "~several" if several else "~single"
-
-    def __get_pydantic_core_schema__(self, _: object, handler: Any) -> Any:
-        from pydantic import Discriminator, Tag
-
-        branches = {"~single": self.single, "~several": self.several, "~mapping": self.mapping}
-        single, several, mapping = (Annotated[kind, Tag(name)] for name, kind in branches.items())
-        return handler.generate_schema(Annotated[single | several | mapping, Discriminator(self.form)])
-
-
 class RhoRule(TypedDict):
     """ρ_k = total·share_k + offset, or `values` instead of the rule (conf/method/mild.yaml)."""
 
@@ -66,7 +45,10 @@ class RhoRule(TypedDict):
 # A type with a config of its own does not inherit the one in _adapter.
 RhoRule.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # type: ignore[attr-defined]
 
-Rho = Annotated[float | Sequence[float] | Mapping[str, Any], ByForm(Positive, list[Positive], RhoRule)]
+if TYPE_CHECKING:  # callers have plain dicts
+    Rho = float | Sequence[float] | Mapping[str, Any]
+else:
+    Rho = Positive | list[Positive] | RhoRule
 
 # Instead of pydantic's own words.
 SENTENCES = {
@@ -75,7 +57,7 @@ SENTENCES = {
     "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
 }
 
-PLAIN = ("float", "int", "str", "bool", "none")
+BRANCHES = ("float", "int", "str", "bool", "none", "RhoRule", "Upstream")
 
 
 def check_value(parameter: str, value: object, kind: Any) -> None:
@@ -113,8 +95,8 @@ def clearest_problem(errors: Sequence[Any]) -> Problem:
 
 
 def _is_branch(part: object) -> bool:
-    """pydantic puts the names of a union's members between the real keys: 'float', 'list[constrained-int]', '~rule'."""
-    return isinstance(part, str) and (part.startswith(("~", "constrained-")) or "[" in part or part in PLAIN)
+    """pydantic puts the names of a union's members between the real keys: 'float', 'list[constrained-int]', 'RhoRule'."""
+    return isinstance(part, str) and (part.startswith("constrained-") or "[" in part or part in BRANCHES)
 
 
 @cache
@@ -124,6 +106,6 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-__all__ = ["Annotated", "Any", "ByForm", "Count", "EvenWidth", "Factory", "Ge", "Gt", "Le", "Letters", "Literal", "Lt"]
+__all__ = ["Annotated", "Any", "Count", "EvenWidth", "Factory", "Ge", "Gt", "Le", "Letters", "Literal", "Lt"]
 __all__ += ["Mapping", "Name", "Names", "NonNegative", "NonNegativeInt", "Positive", "ProperShare", "Rewards", "Rho"]
 __all__ += ["RhoRule", "Seed", "Sequence", "Share", "ShareBelowOne", "check_value"]
