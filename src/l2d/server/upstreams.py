@@ -68,7 +68,7 @@ def tokens_in(usage: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 SeveralUpstreams = Annotated[list[Upstream], MinLen(1)]
-UPSTREAMS = TypeAdapter(dict[str, Upstream | SeveralUpstreams])
+UPSTREAMS: TypeAdapter[Any] = TypeAdapter(dict[str, Upstream | SeveralUpstreams])
 
 
 def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, list[Upstream]]:
