@@ -185,12 +185,8 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
     by_task = " ".join(f"{task}:{float(loss[rows].mean()):.4f}" for task, rows in rows_by_task(tasks).items())
     told |= {"tasks": str(len({*tasks})), "fell_back": str(int(found.fell_back)), "by_task": by_task}
     told |= {"validation": "" if found.validation is None else f"{found.validation:.6f}"}
-    columns = {
-        "loss": loss,
-        "guarded": paid(costs, found.guarded),
-        "single": single,
-        "oracle": paid(costs, cheapest(costs)),
-    }
+    columns = {"loss": loss, "guarded": paid(costs, found.guarded), "single": single}
+    columns["oracle"] = paid(costs, cheapest(costs))
     told |= {name: f"{over_tasks(values, tasks)[0]:.6f}" for name, values in columns.items()}
     for name, chosen in (("", found.decisions), ("guarded_", found.guarded)):
         mean, error = over_tasks(single - paid(costs, chosen), tasks)
@@ -210,12 +206,8 @@ def over_tasks(values: Tensor, tasks: Sequence[str]) -> tuple[float, float]:
     return sum(mean for mean, _ in found) / len(found), math.sqrt(sum(error**2 for error in errors)) / len(found)
 
 
-def tables(rows: Sequence[Row]) -> dict[str, str]:
-    """By mark in the page. What was not run is left as it is."""
-    found = {name: [row for row in rows if row["benchmark"] == name] for name in ("routerdc", "llmrouter")}
-    made = {name: split_table(own, PUBLISHED if name == "routerdc" else {}) for name, own in found.items() if own}
-    trios = [row for row in rows if row["benchmark"].startswith("mmlu")]
-    return made | ({"mmlu-trios": trios_table(trios)} if trios else {})
+def of(benchmark: str) -> list[Row]:
+    return [row for row in RESULTS.read() if row["benchmark"].split(",")[0] == benchmark]
 
 
 def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:

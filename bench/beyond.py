@@ -168,8 +168,3 @@ def figure() -> Figure:
     axes.set(xlabel=f"test deferral loss ÷ {MILD}'s mean; small dots: seeds")
     axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.3, 1), ncols=3)
     return picture
-
-
-def parts() -> dict[str, str]:
-    """The generated parts of the document by their marks."""
-    return {"images": losses_table(), "images-tally": tally_table(), "weights": weights_table()}

@@ -49,13 +49,15 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("paper_recipe", lambda it: it.sizes_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_sizes"),
     ("paper_recipe", lambda it: it.parts_table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
     ("tuned", lambda it: it.table(it.TUNED.read(), records.paper_runs(recipe="fast")), "verdicts", "tuned"),
-]
-# A script, and what makes all tables of a document by their marks.
-DOCUMENTS: list[tuple[str, Callable[[Any], dict[str, str]], str]] = [
-    ("beyond", lambda it: it.parts(), "beyond"),
-    ("verdicts", lambda it: it.parts(), "verdicts"),
-    ("benchmarks", lambda it: it.tables(it.RESULTS.read()), "benchmarks"),
-    ("speed", lambda it: it.tables(), "speed"),
+    ("beyond", lambda it: it.losses_table(), "beyond", "images"),
+    ("beyond", lambda it: it.tally_table(), "beyond", "images-tally"),
+    ("beyond", lambda it: it.weights_table(), "beyond", "weights"),
+    ("benchmarks", lambda it: it.split_table(it.of("routerdc"), it.PUBLISHED), "benchmarks", "routerdc"),
+    ("benchmarks", lambda it: it.split_table(it.of("llmrouter"), {}), "benchmarks", "llmrouter"),
+    ("benchmarks", lambda it: it.trios_table(it.of("mmlu")), "benchmarks", "mmlu-trios"),
+    ("speed", lambda it: it.speed_table(), "speed", "speed"),
+    ("speed", lambda it: it.start_table(), "speed", "start"),
+    ("speed", lambda it: it.memory_table(), "speed", "memory"),
 ]
 
 
@@ -63,9 +65,8 @@ def tables() -> Iterator[tuple[str, str, str]]:
     """The document, the mark and the text of each."""
     for script, make, document, mark in TABLES:
         yield document, mark, make(import_module(script))
-    for script, make_all, document in DOCUMENTS:
-        for mark, text in make_all(import_module(script)).items():
-            yield document, mark, text
+    for mark, text in import_module("verdicts").parts().items():
+        yield "verdicts", mark, text
 
 
 if __name__ == "__main__":

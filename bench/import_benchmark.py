@@ -15,9 +15,8 @@ import csv
 import json
 import re
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from l2d.commands.import_outcomes import write_outcomes
 from l2d.commands.route import refuse_overwriting, user_path
@@ -26,14 +25,14 @@ from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.user_errors import OneLineParser, answering
 
-SPLITS = {"train": "train", "test": "test", "validation": "validation", "valid": "validation", "val": "validation"}
-NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(?:[-_.].*)?")
+SPLITS = {"valid": "validation", "val": "validation"}
+NAMED_SPLIT = re.compile(r"(?:(.+)[-_.])?(train|test|validation|valid|val)(?:[-_.].*)?")
 
 
 def task_and_split(file: Path) -> tuple[str, str | None]:
     """The two parts of a name such as gsm8k-train.json, arc_challenge_test.json or train.json."""
     found = NAMED_SPLIT.fullmatch(file.stem)
-    return (found["task"] or "", SPLITS[found["split"]]) if found else (file.stem, None)
+    return (found[1] or "", SPLITS.get(found[2], found[2])) if found else (file.stem, None)
 
 
 def routerdc_outcomes(files: Sequence[Path], probability: Collection[str] = ()) -> RecordedOutcomes:
@@ -52,15 +51,12 @@ def routerdc_outcomes(files: Sequence[Path], probability: Collection[str] = ()) 
     return RecordedOutcomes(columns, not_asked(sum(len(scores) < len(models) for scores in answers)))
 
 
-def read_questions(file: Path) -> list[tuple[str, dict[str, float]]]:
+def read_questions(file: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """Each question, and its scores by model."""
     try:
-        rows: list[dict[str, Any]] = json.loads(file.read_bytes())
-        return [
-            (row["question"], {model: share_right(score, model, str(file)) for model, score in row["scores"].items()})
-            for row in rows
-        ]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        for row in json.loads(file.read_bytes()):
+            yield row["question"], {model: share_right(one, model, str(file)) for model, one in row["scores"].items()}
+    except (ValueError, TypeError, KeyError) as error:
         raise L2DError(f"{file}: not a file of RouterDC ({type(error).__name__}: {error})") from error
 
 

@@ -24,10 +24,10 @@ import psutil
 import pyarrow as pa
 from pyarrow import parquet
 
+import records
 from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
-from records import RESULTS as DATA
-from records import Results, Row, about, markdown, parser_of, read, trained
+from records import Results, Row, about, given_options, markdown, read, trained
 
 FIGURES = "seconds cpu_seconds memory_gib deferral_loss load command versions"
 RESULTS = Results("large", "rows workers machine commit", FIGURES)
@@ -108,7 +108,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def sharing() -> str:
     """Runs at once on one GPU."""
-    rows = read(DATA / "sharing.csv")
+    rows = read(records.RESULTS / "sharing.csv")
     first, keys = rows[0], ("runs_at_once", "images_per_second", "svhn_runs_per_gpu_hour", "seconds")
     lines = [[f"{int(row[key]):,}" if key.startswith("images") else row[key] for key in keys] for row in rows]
     text = "`bench/sharing.py` of that commit: 16 runs of Table 1 (a), recipe=fast; "
@@ -122,10 +122,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
         case(sys.argv[3:], int(sys.argv[2]))
         sys.exit()
-    parser = parser_of(__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="numbers of rows")
-    parser.add_argument("--workers", type=int, nargs="+", default=(0, 1, 2), help="0: in memory")
-    options = parser.parse_args()
+    options = given_options(__doc__, sizes=(10**5, 10**6, 10**7), workers=(0, 1, 2))
     for n in options.sizes:
         with tempfile.TemporaryDirectory() as place:
             (folder := Path(place) / "files").mkdir()

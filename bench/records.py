@@ -131,6 +131,15 @@ def given_paths(about: str | None, *names: str, what: Iterable[str] = ()) -> arg
     return parser.parse_args()
 
 
+def given_options(about: str | None, **defaults: Any) -> argparse.Namespace:
+    """The options of a script. An option whose default is a tuple takes one or more values."""
+    parser = parser_of(about)
+    for name, default in defaults.items():
+        kind, number = (type(default[0]), "+") if isinstance(default, tuple) else (type(default), None)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, nargs=number, default=default)
+    return parser.parse_args()
+
+
 def title_of(dataset: str) -> str:
     return titles()["dataset"].get(dataset, dataset)
 

@@ -24,7 +24,7 @@ from pyarrow import parquet
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.networks.tabular import MLP
-from records import Results, Row, about, markdown, parser_of
+from records import Results, Row, about, given_options, markdown
 
 FIGURES = "prepare_seconds rows_per_second bare_rows_per_second memory_gib command versions"
 LARGE = Results("rows_large", "rows batch machine commit", FIGURES)
@@ -102,8 +102,5 @@ def table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows")
-    parser.add_argument("--batch", type=int, default=BATCH, help="rows in a batch")
-    options = parser.parse_args()
+    options = given_options(__doc__, sizes=SIZES, batch=BATCH)
     LARGE.add(large(n, options.batch) for n in options.sizes)

@@ -27,7 +27,7 @@ import psutil
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from latency import ROUTERS, prepared
-from records import Results, Row, about, markdown, origin, parser_of
+from records import Results, Row, about, given_options, markdown, origin
 
 FIGURES = "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
 RESULTS = Results("serve", "what router clients", FIGURES)
@@ -236,10 +236,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each measurement")
-    parser.add_argument("--requests", type=int, default=50_000, help="to look at the memory")
-    options = parser.parse_args()
+    options = given_options(__doc__, seconds=10.0, requests=50_000)  # of each measurement; to look at the memory
     for name in ["mlp"] if locate("minilm") == MINILM else ["mlp", "minilm"]:
         with tempfile.TemporaryDirectory() as place:
             run, texts = prepared(ROUTERS[name], folder := Path(place))

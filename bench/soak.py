@@ -33,7 +33,7 @@ from fastapi.responses import JSONResponse
 
 import l2d
 from bare import upstream
-from records import MADE, Results, Row, about, markdown, parser_of
+from records import MADE, Results, Row, about, given_options, markdown
 from serve import free_port, ready
 
 EXPERTS, COLUMNS = ("small", "large"), ("a", "b")
@@ -211,9 +211,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
-    parser.add_argument("--minutes", type=float, default=60)
-    options = parser.parse_args()
+    options = given_options(__doc__, minutes=60.0)
     with tempfile.TemporaryDirectory() as name:
         soak = Soak(Path(name), options.minutes)
         try:

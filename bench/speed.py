@@ -5,14 +5,13 @@
 
 Speed is measured on SVHN, batches of 1,024, median epoch without the first:
 - l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
-- streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
+- streamed: the same, the images in pinned host memory.
 - bare: a hand-written loop, images on the GPU, the same network, optimizer, augmentation, loss and precision. Network and loss
   are compiled together.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
-  plain_uint8: the same, the workers hand out uint8 and the GPU normalises.
 - matmul: a large bf16 matrix product, to show what the hardware reaches.
 
-svhn, cifar10, cifar100, tiny_imagenet: three epochs for speed and memory, on random pixels where data_dir does not hold the set.
+svhn, cifar10, cifar100, tiny_imagenet: three epochs for speed and memory.
 """
 
 import argparse
@@ -28,7 +27,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -40,19 +38,13 @@ from l2d.config import check, compose
 from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.batches import crop_flip
-from l2d.data.sets.prepared import is_prepared, write_prepared
 from l2d.networks.vision import ResNet18
-from records import MADE, Results, about, grouped, markdown, parser_of
+from records import MADE, Results, about, given_options, markdown
 
 BATCH, EPOCHS = 1024, 6
 FIGURES = "images_per_second tflops start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"
 RESULTS = Results("speed", "what", f"dataset data n {FIGURES} {MADE}")
-SHAPES = {
-    "svhn": (73_257, 26_032, 32, 10),
-    "cifar10": (50_000, 10_000, 32, 10),
-    "cifar100": (50_000, 10_000, 32, 100),
-    "tiny_imagenet": (100_000, 10_000, 64, 200),
-}
+SETS = ("svhn", "cifar10", "cifar100", "tiny_imagenet")
 Row = dict[str, Any]
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -83,23 +75,7 @@ def cold_and_warm(arguments: argparse.Namespace) -> list[Row]:
 
 
 def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
-    """Three epochs; random pixels have the right shape and number, which is all that speed and memory depend on."""
-    if is_prepared(Path(arguments.data_dir) / dataset):
-        return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
-    with tempfile.TemporaryDirectory() as folder:
-        write_random_pixels(Path(folder), dataset)
-        rows = l2d(folder, dataset, "recipe.epochs=3")
-    return [row | {"data": "random pixels"} for row in rows]
-
-
-def write_random_pixels(folder: Path, dataset: str) -> None:
-    """A set of the right shape and size in a data_dir."""
-    train, test, size, classes = SHAPES[dataset]
-    generator, arrays = np.random.default_rng(0), dict[str, np.ndarray]()
-    for split, n in (("train", train), ("test", test)):
-        arrays[f"{split}_images"] = generator.integers(0, 256, (n, size, size, 3), dtype=np.uint8)
-        arrays[f"{split}_labels"] = np.arange(n) % classes
-    write_prepared(folder / dataset, arrays, classes)
+    return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
 
 
 def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:
@@ -157,11 +133,11 @@ def bare(arguments: argparse.Namespace) -> list[Row]:
 class Images(Dataset[Batch]):
     """One image at a time, as torchvision's datasets give them."""
 
-    def __init__(self, data: Any, normalised: bool) -> None:
+    def __init__(self, data: Any) -> None:
         mean, std = (torch.tensor(values) / 255 for values in channel_statistics(data.train.source, data.train.rows))
         self.images, self.costs = data.train.inputs.numpy(), data.train.costs.float()
-        end = [transforms.ToTensor(), transforms.Normalize(mean, std)] if normalised else [transforms.PILToTensor()]
-        self.transform = transforms.Compose([transforms.RandomCrop(32, padding=4), *end])
+        crop = transforms.RandomCrop(32, padding=4)
+        self.transform = transforms.Compose([crop, transforms.ToTensor(), transforms.Normalize(mean, std)])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -170,18 +146,17 @@ class Images(Dataset[Batch]):
         return self.transform(Image.fromarray(self.images[index])), self.costs[index]
 
 
-def plain(arguments: argparse.Namespace, normalised: bool = True) -> list[Row]:
+def plain(arguments: argparse.Namespace) -> list[Row]:
     data, router = parts(arguments)
     network, method = router.network.cuda(), router.method.cuda()
     torch.backends.cudnn.benchmark = False
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     workers: dict[str, Any] = {"num_workers": 8, "pin_memory": True, "persistent_workers": True}
-    loader = DataLoader(Images(data, normalised), BATCH, shuffle=True, drop_last=True, **workers)
+    loader = DataLoader(Images(data), BATCH, shuffle=True, drop_last=True, **workers)
 
     def step(batch: Batch) -> None:
         images, costs = (tensor.cuda(non_blocking=True) for tensor in batch)
-        outputs = network.head(network.net(images)) if normalised else network(images.permute(0, 2, 3, 1))
-        loss = method.loss(outputs, costs, costs).mean()
+        loss = method.loss(network.head(network.net(images)), costs, costs).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -205,11 +180,9 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "l2d": cold_and_warm,
     "bare": bare,
     "plain": plain,
-    "plain_uint8": lambda arguments: plain(arguments, normalised=False),
     "streamed": lambda arguments: svhn(arguments, "trainer.data_on_device=false"),
-    "deterministic": lambda arguments: svhn(arguments, "trainer.deterministic=true"),
     "matmul": matmul,
-    **{name: partial(sized, dataset=name) for name in SHAPES},
+    **{name: partial(sized, dataset=name) for name in SETS},
 }
 
 
@@ -230,41 +203,42 @@ def source(rows: list[Row], command: str) -> str:
     return f"`{command}`; n = {n} training images; {rows[0]['machine']}; {rows[0]['versions']}; commit {commits}."
 
 
-def speed_table(by: dict[str, list[Row]]) -> str:
+def speed_table() -> str:
     """Images per second, each beside l2d train's."""
-    ours = float(by["l2d"][0]["images_per_second"])
+    by = {row["what"]: row for row in reversed(RESULTS.read())}
+    ours = float(by["l2d"]["images_per_second"])
     names = {
         "l2d": "`l2d train`, recipe=fast",
         "bare": "bare loop: same data, augmentation, optimizer and precision; network, head and loss compiled together",
         "plain": "DataLoader, torchvision's RandomCrop, ToTensor, Normalize, 8 workers, default precision",
-        "plain_uint8": "the same, but workers return uint8 and the GPU normalises",
         "streamed": "`l2d train`, images in pinned host memory (`trainer.data_on_device=false`)",
-        "deterministic": "`l2d train`, `trainer.deterministic=true`",
     }
-    rates = {name: float(by[what][0]["images_per_second"]) for what, name in names.items() if what in by}
+    rates = {name: float(by[what]["images_per_second"]) for what, name in names.items() if what in by}
     rows = [[name, f"{rate:,.0f}", f"{ours / rate:.3f}"] for name, rate in rates.items()]
-    gflop, peak = gflop_per_image(), float(by["matmul"][0]["tflops"])
+    gflop, peak = gflop_per_image(), float(by["matmul"]["tflops"])
     reached = ours * gflop / 1e3
     return (
         markdown(("SVHN, batches of 1,024, median epoch", "images/s", "`l2d train` ÷ this"), rows)
-        + f"\n\n{source([by[what][0] for what in names if what in by], 'python bench/speed.py')}\n\n"
+        + f"\n\n{source([by[what] for what in names if what in by], 'python bench/speed.py')}\n\n"
         + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
         + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s of a bf16 matrix product of 8,192 × 8,192 in the same measurement "
         + f"({reached / 790:.0%} of the 790 of larger products)."
     )
 
 
-def start_table(by: dict[str, list[Row]]) -> str:
+def start_table() -> str:
     """From the command to the first step."""
-    rows = {"empty compile cache": by["cold"][0], "full compile cache": by["l2d"][0]}
+    by = {row["what"]: row for row in reversed(RESULTS.read())}
+    rows = {"empty compile cache": by["cold"], "full compile cache": by["l2d"]}
     lines = [[name, f"{float(row['start_seconds']):.1f} s"] for name, row in rows.items()]
     text = source(list(rows.values()), "python bench/speed.py")
     return markdown(("from the command to the end of the first step", "SVHN"), lines) + f"\n\n{text}"
 
 
-def memory_table(by: dict[str, list[Row]]) -> str:
+def memory_table() -> str:
     """Peak memory of each set."""
-    rows = [by[name][0] for name in ("svhn", "cifar10", "cifar100", "tiny_imagenet")]
+    by = {row["what"]: row for row in reversed(RESULTS.read())}
+    rows = [by[name] for name in SETS]
     lines = []
     for row in rows:
         name = row["dataset"] + (" (random pixels)" if row["data"] != "real" else "")
@@ -274,20 +248,11 @@ def memory_table(by: dict[str, list[Row]]) -> str:
     return markdown(head, lines) + f"\n\n{source(rows, 'python bench/speed.py')}"
 
 
-def tables() -> dict[str, str]:
-    """The tables of docs/speed.md by their marks."""
-    by = grouped(RESULTS.read(), lambda row: row["what"])
-    return {"speed": speed_table(by), "start": start_table(by), "memory": memory_table(by)}
-
-
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
-    parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
-    options = parser.parse_args()
+    options = given_options(__doc__, data_dir="data", only=(*MEASUREMENTS,))
     with tempfile.TemporaryDirectory() as compiled:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled
         for what in options.only:
-            known = {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
+            known = {"what": what, "dataset": what if what in SETS else "svhn", "data": "real"}
             rows = [dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](options)]
             RESULTS.add({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()} for row in rows)

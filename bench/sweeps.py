@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from records import MADE, Results, Row, about, grouped, markdown, mean_of, parser_of, read
+from records import MADE, Results, Row, about, given_options, grouped, markdown, mean_of, read
 from speed import source
 
 SWEEPS = {
@@ -127,10 +127,7 @@ def sweeps_table() -> str:
 
 
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
-    parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--only", choices=SWEEPS, nargs="+", default=list(SWEEPS))
-    options = parser.parse_args()
+    options = given_options(__doc__, data_dir="data", only=(*SWEEPS,))
     for what in options.only:
         sweep, runs = measure(what, options.data_dir)
         SWEPT.add([sweep])
