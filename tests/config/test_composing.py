@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from tests.running import build
 from tests.tiny_encoders import write_encoder
 
@@ -205,6 +206,8 @@ def test_values_as_overrides() -> None:
     assert override_text([1, None, (True, 0.5)]) == "[1, null, [true, 0.5]]"
     assert override_text({"a": [1], "b": {"c": False}}) == "{a: [1], b: {c: false}}"
     assert (override_text("a/b c-1.csv"), override_text("a,b (1).csv")) == ("a/b c-1.csv", "'a,b (1).csv'")
+    for words in (["", "é"], ["données.csv", "日本"]):  # Hydra reads these only in quotes
+        assert OverridesParser.create().parse_override(f"key={override_text(words)}").value() == words
 
 
 def test_several_threads_compose_at_once() -> None:

@@ -73,7 +73,7 @@ def override_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(override_text, value)) + "]"
     if isinstance(value, str):
-        return value if re.fullmatch(r"[\w ./~+-]*", value) else quoted(value)
+        return value if re.fullmatch(r"[\w ./~+-]+", value, re.ASCII) else quoted(value)
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
