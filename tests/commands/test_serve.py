@@ -26,7 +26,7 @@ from tests.router.finished import Untrained
 from tests.server.helpers import PROMPTS, FakeUpstream, text_run
 
 from l2d.commands.serve import announce, main, make_serve_parser, make_service, read_token
-from l2d.logs.capacity import Limit
+from l2d.logs.operations import Limit
 from l2d.utils.errors import ParameterError
 
 KILLS = 8

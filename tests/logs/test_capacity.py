@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from l2d.logs.capacity import Limit, ask_within, decide_within, left, read_limits
 from l2d.logs.decision import Decision, NobodyFree, new_decision_id
-from l2d.logs.operations import decided_since
+from l2d.logs.operations import Limit, ask_within, decide_within, decided_since, left, read_limits
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.utils.errors import ParameterError
 
@@ -40,7 +39,7 @@ def test_any_window_against_a_slow_reference(tmp_path: Path, monkeypatch: pytest
     log, rng, now = OutcomeLog(tmp_path / "log.sqlite"), random.Random(0), 1e9
     limits = {"a": Limit(5, "minute")}
     times: list[float] = []
-    monkeypatch.setattr("l2d.logs.capacity.time.time", lambda: now)
+    monkeypatch.setattr("l2d.logs.operations.time.time", lambda: now)
     for _ in range(400):
         now += rng.choice([0.0, 0.3, 2.0, 20.0, -1.0])
         clock = max([now, *times[-1:]])  # a clock that goes back stands still

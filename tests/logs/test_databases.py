@@ -12,18 +12,21 @@ import pytest
 from tests.logs.postgres import PostgresServer, postgres
 
 from l2d.logs import databases
-from l2d.logs.capacity import Limit, ask_within, decide_within, left
 from l2d.logs.databases import STEPS, connect, log_address, open_database
 from l2d.logs.decision import Decision, LogUnavailable, Refused, ReportedOutcome
 from l2d.logs.export import read_joined, read_long_form
 from l2d.logs.operations import (
+    Limit,
     add_answer,
     add_decisions,
     add_outcomes,
     add_run,
     add_swap,
+    ask_within,
+    decide_within,
     expert_of,
     last_swap,
+    left,
     write_nothing,
 )
 from l2d.logs.outcome_log import OutcomeLog

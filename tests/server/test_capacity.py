@@ -19,7 +19,7 @@ from tests.server.helpers import (
 )
 
 from l2d.core.assignment import assign
-from l2d.logs.capacity import Limit
+from l2d.logs.operations import Limit
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.server.policy import Scarcity

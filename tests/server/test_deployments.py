@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from tests.router.finished import Untrained
 from tests.server.helpers import CHAT, PROMPTS, FakeUpstream, asking, listening, make_service, message_of, rows
 
-from l2d.logs.capacity import Limit
+from l2d.logs.operations import Limit
 from l2d.server import upstreams
 from l2d.server.upstreams import FAILURES, Deployment, Upstream, UpstreamFailed
 

@@ -22,10 +22,10 @@ from l2d.logs.operations import write_nothing
 from l2d.router.trained import inputs_of
 from l2d.server import upstreams
 from l2d.server.boundary import described
+from l2d.server.calls import read_line
 from l2d.server.gateway import AllFailed
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService
-from l2d.server.streams import read_line
 from l2d.server.upstreams import UpstreamFailed
 
 NESTED = b'{"model": "l2d", "messages": [{"role": "user", "content": "a"}], "x": %s%s}'

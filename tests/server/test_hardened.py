@@ -20,9 +20,9 @@ from tests.router.finished import Untrained
 from tests.server.helpers import CHAT, JSON, FakeUpstream, asking, leave, listening, make_service, passed_on
 
 from l2d.logs.decision import session_digest
-from l2d.server import boundary, calls, protocol, streams
+from l2d.server import boundary, calls, protocol
 from l2d.server.bodies import OneOrMany, PreviewBody, ReloadBody, RouteBody
-from l2d.server.streams import LINE_END, EventStream
+from l2d.server.calls import LINE_END, EventStream
 from l2d.server.upstreams import Upstream
 
 TEXT = {"text": "a"}
@@ -136,7 +136,7 @@ def test_lines_against_a_slow_reference(pieces: list[bytes]) -> None:
         return None, set()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "read_line", noted)
+        patch.setattr(calls, "read_line", noted)
         stream = EventStream()
         for piece in pieces:
             stream.add(piece)

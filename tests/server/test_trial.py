@@ -15,7 +15,7 @@ from tests.server.helpers import PROMPTS, asking, guarded, lively_router, make_s
 
 from l2d.core.guard import Guard
 from l2d.core.off_policy import Logged, doubly_robust, weights_of
-from l2d.logs.capacity import Limit
+from l2d.logs.operations import Limit
 from l2d.router.router import Router
 from l2d.server.served import ServedRun
 from l2d.server.service import RouterService

@@ -120,8 +120,8 @@ def make_service(
     """swaps: see RouterService. tokens: None: those of the environment."""
     tokens = read_tokens() if tokens is None else tokens
     run = served_run(options)
-    from l2d.logs.capacity import read_limits
     from l2d.logs.databases import log_address
+    from l2d.logs.operations import read_limits
     from l2d.logs.outcome_log import OutcomeLog
     from l2d.server.policy import Policy
     from l2d.server.served import ServeSettings, check_settings

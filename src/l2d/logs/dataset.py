@@ -92,12 +92,17 @@ class ServerLog(DatasetBase):
         return divided(whole, train, test)
 
     def _rows(self) -> LoggedRows:
+        """Without rows that were not explored and, if the price of some is known, those without a price."""
         if self.path is None:
             raise ParameterError("path", "missing; give the log of l2d serve, or its export")
         address = log_address(self.path)
         if isinstance(address, Path) and not address.is_file():
             raise ParameterError("path", f"no such file (looked for in {Path.cwd()})", self.path)
-        return with_evidence(snapshot(address, self.run))
+        kept = explored_rows(snapshot(address, self.run))
+        if not len(kept):
+            raise L2DError(f"{kept.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
+        known = ~np.isnan(kept.prices)
+        return kept.take(known) if known.any() else kept
 
     def _inputs(self, rows: LoggedRows, data_dir: Path) -> Tensor:
         import torch
@@ -118,15 +123,6 @@ class ServerLog(DatasetBase):
 
 def is_image(rows: LoggedRows) -> bool:
     return rows.features is not None and rows.about is not None and len(rows.about.shape) == 3
-
-
-def with_evidence(rows: LoggedRows) -> LoggedRows:
-    """Leave out rows that were not explored. If the price of some rows is known, leave out the rows without a price too."""
-    kept = explored_rows(rows)
-    if not len(kept):
-        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
-    known = ~np.isnan(kept.prices)
-    return kept.take(known) if known.any() else kept
 
 
 def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from l2d.logs.capacity import left
 from l2d.logs.databases import Database, open_database
 from l2d.logs.decision import LogUnavailable, Refused
-from l2d.logs.operations import decided_since, expert_of, last_swap, state_of, swaps_before
+from l2d.logs.operations import decided_since, expert_of, last_swap, left, state_of, swaps_before
 
 READS = (decided_since, expert_of, last_swap, left, state_of, swaps_before)  # the operations that write nothing
 MOST = 512  # operations in one commit
@@ -45,7 +44,7 @@ class OutcomeLog:
         self._writer.start()
 
     def do(self, operation: Callable[Concatenate[Database, P], T], *given: P.args, **named: P.kwargs) -> Future[T]:
-        """Let the thread do an operation of l2d.logs.operations or l2d.logs.capacity; the future has its result."""
+        """Let the thread do an operation of l2d.logs.operations; the future has its result."""
         done: Future[T] = Future()
         if self._waiting.qsize() >= MOST_WAITING:
             done.set_exception(LogUnavailable("too many operations wait"))

@@ -30,12 +30,11 @@ from l2d.server.bodies import (
     RouteBody,
 )
 from l2d.server.boundary import Boundary, add_answers_to_mistakes, first_problem
-from l2d.server.calls import CHAT, EMBEDDINGS, PATHS, Chat
+from l2d.server.calls import CHAT, EMBEDDINGS, PATHS, Chat, json_object
 from l2d.server.course import comparable
 from l2d.server.gateway import Exchange, Gateway, unless_left
 from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
-from l2d.server.streams import json_object
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.version import own_version
 

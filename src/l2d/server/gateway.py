@@ -17,10 +17,21 @@ from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision, Refused
 from l2d.logs.operations import add_answer
-from l2d.server.calls import OK, TOO_LONG, Chat, ChatAnswer, ask_servers, checked, collected, open_answer
+from l2d.server.calls import (
+    OK,
+    TOO_LONG,
+    Chat,
+    ChatAnswer,
+    EventStream,
+    ask_servers,
+    broken_event,
+    checked,
+    collected,
+    open_answer,
+    words_of,
+)
 from l2d.server.course import Course
 from l2d.server.service import RouterService
-from l2d.server.streams import EventStream, broken_event, words_of
 from l2d.server.upstreams import RESTING, Deployment, UpstreamFailed
 from l2d.utils.errors import L2DError
 

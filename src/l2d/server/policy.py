@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from l2d.core.assignment import assign
-from l2d.logs.capacity import Limits
 from l2d.logs.decision import Compared, Decision, NobodyFree, new_decision_id
+from l2d.logs.operations import Limits
 from l2d.router.capacity import guarded_costs
 from l2d.router.choices import Choice
 from l2d.router.router import Router

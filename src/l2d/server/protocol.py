@@ -9,10 +9,6 @@ MOST_HEADERS = 200
 HEAD_SECONDS = 10.0  # in which the head of a request must be there
 
 
-class HeadTooLarge(Exception):
-    """The parser reports it as a mistake of the client."""
-
-
 class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose heads are too large or too slow. Trailers and the lines between chunks count as heads too."""
 
@@ -49,7 +45,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self.in_headers += len(name) + len(value)
         if self.in_headers + len(self.url) > LARGEST_HEAD or len(self.headers) >= MOST_HEADERS:
-            raise HeadTooLarge
+            raise ValueError("the head is too large")  # the parser makes it a mistake of the client
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from l2d.core.prices import PriceList
 from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
-from l2d.logs.capacity import Limits
 from l2d.logs.decision import Decision, Refused
+from l2d.logs.operations import Limits
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.choices import Choice
 from l2d.router.router import Router
@@ -46,7 +46,6 @@ class ServeSettings:
     admin_token: str | None = field(default=None, repr=False)
     largest_body: int = 8_000_000
     names: frozenset[str] = frozenset()
-    batch: int = 64
 
 
 class ServedRun:

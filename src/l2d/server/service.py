@@ -12,7 +12,6 @@ from itertools import zip_longest
 from typing import Any
 
 from l2d.logs import operations
-from l2d.logs.capacity import Draft, ask_within, decide_within, left
 from l2d.logs.decision import Call, Decision, LogUnavailable, NobodyFree, Refused, ReportedOutcome, new_decision_id
 from l2d.networks.estimators.planner import unplanned
 from l2d.router.router import Router
@@ -49,7 +48,7 @@ class RouterService:
     def __init__(self, runs: Succession) -> None:
         self.runs, self.log, self.policy, self.metrics = runs, runs.log, runs.policy, runs.metrics
         self.settings = runs.policy.settings
-        self.batcher = Batcher(self.settings.batch, self.metrics.batch.observe)
+        self.batcher = Batcher(observe=self.metrics.batch.observe)
         self._fitting = asyncio.Lock()
 
     @asynccontextmanager
@@ -144,7 +143,8 @@ class RouterService:
             answered = await asked
         if run is self.runs.current:  # after a reload, other inputs are far
             self._note_drift(answered)
-        known, keep, drafts = {"run": run.name, "prices": prices_of(router)}, self.settings.keep, list[Draft]()
+        known, keep = {"run": run.name, "prices": prices_of(router)}, self.settings.keep
+        drafts: list[operations.Draft] = []
         numbers = answered.inputs.flatten(1).numpy().astype("<f4", copy=False) if keep == "features" else None
         for place, (query, choice, beside) in enumerate(zip_longest(queries, answered.choices, besides)):
             course = begun(router, choice, answered.outputs[place : place + 1], self.settings, wishes.alone)
@@ -157,10 +157,10 @@ class RouterService:
             drafts.append(partial(self.policy.decide, pending))
         return await self._log(drafts)
 
-    async def _log(self, drafts: Sequence[Draft]) -> list[Decision]:
+    async def _log(self, drafts: Sequence[operations.Draft]) -> list[Decision]:
         """Decide, where limits may change the choice in the same transaction that counts it."""
         if limits := self.settings.capacity:
-            found = await self.log.done(decide_within, drafts, limits)
+            found = await self.log.done(operations.decide_within, drafts, limits)
         else:
             found = [draft({}) for draft in drafts]
             await self.log.done(operations.add_decisions, found)
@@ -173,11 +173,11 @@ class RouterService:
     async def may_ask(self, expert: str) -> bool:
         """Count a question that no decision counted; False if the expert has no capacity left."""
         limits = self.settings.capacity
-        return expert not in limits or await self.log.done(ask_within, expert, {expert: limits[expert]})
+        return expert not in limits or await self.log.done(operations.ask_within, expert, {expert: limits[expert]})
 
     async def left(self) -> dict[str, int]:
         """The number of questions that each expert with a limit may still be asked now."""
-        return await self.log.done(left, self.settings.capacity) if self.settings.capacity else {}
+        return await self.log.done(operations.left, self.settings.capacity) if self.settings.capacity else {}
 
     async def take_answer(self, id: str, body: AnswerBody) -> dict[str, Any]:
         """An answer that a client reports: the plan of the decision goes on, in whichever process, and each answer counts once.

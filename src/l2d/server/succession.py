@@ -42,7 +42,7 @@ class Trial:
         # The same runs at other prices are another trial.
         policies = [(one.raw, one.prices.listed, one.operating_point) for one in (run.router, candidate.router)]
         self.key = f"{candidate.name} {crc32(repr(policies).encode()):08x}"
-        self.batcher = Batcher(settings.batch)
+        self.batcher = Batcher()
         self.found = Difference(0, 0.0, -self.bound, self.bound)
         self.over, self.sums = False, KeptReading(read_sums)
 

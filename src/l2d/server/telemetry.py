@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from l2d.logs.decision import Decision
 from l2d.server.calls import EMBEDDINGS, OK, ChatAnswer
 from l2d.server.gateway import Exchange
 from l2d.server.upstreams import tokens_in
@@ -64,14 +63,12 @@ class Telemetry:
         counted = zip(("input", "output"), tokens_in(usage or {}), strict=True)
         used = {kind: number for kind, number in counted if isinstance(number, int)}
         span.set_attributes(about | {f"gen_ai.usage.{kind}_tokens": number for kind, number in used.items()})
-        span.set_attributes({f"l2d.{name}": value for name, value in facts(way.decision).items() if value is not None})
+        decision = way.decision
+        known = {name: getattr(decision, name) for name in ("run", "decided_by", "propensity", "price")}
+        cost = decision.expected_cost(decision.expert)
+        known |= {"decision_id": decision.id, "choice": decision.expert, "expected_cost": cost}
+        span.set_attributes({f"l2d.{name}": value for name, value in known.items() if value is not None})
         span.end()
         self.seconds.record((time.time_ns() - began) / 1e9, about)
         for kind, number in used.items():
             self.tokens.record(number, about | {"gen_ai.token.type": kind})
-
-
-def facts(decision: Decision) -> dict[str, Any]:
-    known = {name: getattr(decision, name) for name in ("run", "decided_by", "propensity", "price")}
-    cost = decision.expected_cost(decision.expert)
-    return known | {"decision_id": decision.id, "choice": decision.expert, "expected_cost": cost}
