@@ -23,9 +23,8 @@ from l2d.data.arrays import Seen
 from l2d.data.sets import large
 from l2d.data.sets.large import Layout, Piece, find_files, layout_of, pieces_of, sheets_of
 from l2d.large import passes
-from l2d.large.passes import Passes
+from l2d.large.passes import FOLDS, Passes, Reader, Rows
 from l2d.large.route import route_large
-from l2d.large.rows import FOLDS, Reader, Rows
 from l2d.large.train import train_large
 from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.ridge import fit_left_out
-from l2d.large.passes import Passes, Sums, added
-from l2d.large.rows import FOLDS, Reader, Rows
+from l2d.large.passes import FOLDS, Passes, Reader, Rows, Sums, added
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.estimator import Estimator
 from l2d.networks.estimators.linear import RIDGES, Ridge

@@ -14,8 +14,7 @@ from torch import Tensor
 from l2d.core import metrics, off_policy
 from l2d.core.guard import Guard, fit_guard
 from l2d.core.results import ESTIMATED, KNOWN
-from l2d.large.passes import Sums
-from l2d.large.rows import FOLDS, Rows
+from l2d.large.passes import FOLDS, Rows, Sums
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
 

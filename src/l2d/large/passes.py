@@ -1,4 +1,5 @@
-"""A pass over all rows on Ray Data: sums of each piece, joined in their order. A finished pass is kept in the run's folder."""
+"""The rows of a block as tensors, and a pass over all rows on Ray Data: sums of each piece, joined in their order. A finished pass
+is kept in the run's folder."""
 
 from __future__ import annotations
 
@@ -6,22 +7,31 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
-from l2d.data.sets.large import BLOCK, Piece, sheets_of
+from l2d.data.arrays import Seen
+from l2d.data.inputs import sheet_inputs
+from l2d.data.sets.large import BLOCK, Layout, Piece, sheets_of
+from l2d.data.sets.outcomes import amounts_beside, errors_of
+from l2d.data.sets.table_columns import MOST_CATEGORIES
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.files import write_atomically
+from l2d.utils.seeding import derive_seed
 
 Sums = Mapping[str, np.ndarray]
 OfSheet = Callable[[Piece, Sheet], Sums]
 Join = Callable[[Sums, Sums], Sums]
+FOLDS = 5
+SAMPLE = 50_000  # rows, about, that guards are fitted to: all rows of a table that has no more
 MOST_TASKS = 2_000  # of a pass: more take longer to schedule than to run
 COPIES = 12  # of a block, in double precision, that a task holds at most
 BASE = 1 << 29  # bytes of a worker beside its blocks
@@ -30,12 +40,91 @@ STORE = 1 << 28  # bytes of Ray's own store on this machine: sums are small
 
 def added(one: Sums, two: Sums) -> Sums:
     """Sums by their names; least_… and most_… are extremes, and rows_… follow each other."""
-    joins: dict[str, Callable[..., np.ndarray]] = {"least": np.minimum, "most": np.maximum, "rows": _followed}
+    joins: dict[str, Callable[..., np.ndarray]] = {
+        "least": np.minimum,
+        "most": np.maximum,
+        "rows": lambda *both: np.concatenate(both),
+    }
     return {name: joins.get(name.partition("_")[0], np.add)(values, two[name]) for name, values in one.items()}
 
 
-def _followed(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    return np.concatenate([one, two])
+@dataclass(frozen=True)
+class Rows:
+    """inputs float32 [n, F]. errors float64 [n, p], NaN where an expert was not asked. folds int64 [n]. drawn [n]: from 0 to 1.
+    chances [n, p]: propensities, if the files have them."""
+
+    inputs: Tensor
+    errors: Tensor
+    folds: Tensor
+    drawn: Tensor
+    chances: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def sample(self, share: float) -> Sums:
+        kept = self.drawn < share
+        return {f"rows_{name}": part[kept].numpy() for name, part in vars(self).items() if part is not None}
+
+    @classmethod
+    def of_sample(cls, found: Sums) -> Rows:
+        own = (found.get(f"rows_{field.name}") for field in fields(cls))
+        return cls(*(None if part is None else torch.from_numpy(part) for part in own))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """seen: with the values of the features that are words. seed: of the folds."""
+
+    layout: Layout
+    seen: Seen
+    seed: int
+
+    def rows(self, piece: Piece, sheet: Sheet) -> Rows:
+        assert sheet.rows is not None
+        experts = list(self.layout.experts)
+        errors = np.stack([errors_of(sheet, expert, None) for expert in experts], axis=1)
+        sheet.refuse(experts[0].column, "empty, as all other outcomes are,", np.isnan(errors).all(axis=1))
+        chances = amounts_beside(sheet, experts).get("propensities")
+        if chances is not None:
+            unknown = np.isnan(chances) & ~np.isnan(errors)
+            for k, expert in enumerate(experts):
+                sheet.refuse(expert.column, "with an outcome but no propensity", unknown[:, k])
+        mixed = mix(sheet.rows.astype(np.uint64) + np.uint64(piece.file << 40), derive_seed(self.seed, "test folds"))
+        return Rows(
+            sheet_inputs(sheet, self.seen, (), lambda _: np.zeros(0)),
+            torch.from_numpy(errors),
+            torch.from_numpy((mixed >> np.uint64(32)).astype(np.int64) % FOLDS),
+            torch.from_numpy((mixed & np.uint64(0xFFFFFFFF)).astype(np.float64) / 2**32),
+            None if chances is None else torch.from_numpy(chances),
+        )
+
+    def on(self, of_rows: Callable[[Rows], Sums], piece: Piece, sheet: Sheet) -> Sums:
+        return of_rows(self.rows(piece, sheet))
+
+    def with_words(self, found: Sums) -> Reader:
+        values: Mapping[str, tuple[str, ...]] = {name: tuple(filter(None, words)) for name, words in found.items()}
+        return replace(self, seen=replace(self.seen, categories=values))
+
+
+def mix(numbers: np.ndarray, seed: int) -> np.ndarray:
+    """SplitMix64: 64 bits that look random, of each number uint64 [n]."""
+    with np.errstate(over="ignore"):
+        mixed = numbers + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def words_of(layout: Layout, _: Piece, sheet: Sheet) -> Sums:
+    return {name: np.unique(sheet.words(name, gaps=True)) for name in layout.words}
+
+
+def more_words(one: Sums, two: Sums) -> Sums:
+    found = {name: np.union1d(values, two[name]) for name, values in one.items()}
+    for name in (name for name, words in found.items() if len(words) > MOST_CATEGORIES):
+        raise L2DError(f"column {name}: more than {MOST_CATEGORIES} different words, which no feature may have")
+    return found
 
 
 @dataclass(frozen=True)

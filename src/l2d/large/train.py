@@ -25,8 +25,7 @@ from l2d.data.sets.table import Table
 from l2d.large import judge
 from l2d.large.fits import FITS, Fit, Known, known_of, moments
 from l2d.large.judge import Routers
-from l2d.large.passes import Passes
-from l2d.large.rows import SAMPLE, Reader, Rows, more_words, words_of
+from l2d.large.passes import SAMPLE, Passes, Reader, Rows, more_words, words_of
 from l2d.methods.method import Evidence
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
