@@ -13,6 +13,7 @@ from l2d.analysis.log_value import log_value
 from l2d.config import Experiment, check, compose, to_plain
 from l2d.core.results import read_metrics
 from l2d.router.plan_curve import plan_curve_figure, plan_points
+from l2d.router.plan_tree import paths_of, tree_lines
 from l2d.router.trained import plan_of
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import result_table
@@ -165,6 +166,24 @@ def test_a_saved_router_asks_as_before(router: l2d.Router, tmp_path: Path) -> No
     assert again.begin(X[0]).ask == router.begin(X[0]).ask
     assert again.description.plan == router.description.plan
     assert [again.route([x])[0].expert for x in X[:3]] == [router.begin(x).ask for x in X[:3]]
+
+
+def test_the_tree_says_whom_the_plan_asks(router: l2d.Router, tmp_path: Path) -> None:
+    planner, name = plan_of(router)
+    assert planner is not None
+    paths = paths_of(planner, name, router.experts)
+    assert sum(count for count, _ in paths.values()) == len(planner.right)
+    for path, (_, right) in paths.items():
+        if len(path) == 3:  # two were asked
+            assert "agrees" in path[1]
+            assert right == 1
+        if len(path) == 4:
+            assert "large" in path[2]
+    lines = tree_lines(paths)
+    assert lines[0].startswith("ask ")
+    assert all(line.endswith(")") for line in lines)
+    router.plot().savefig(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").stat().st_size > 1000
 
 
 def test_a_router_that_asks_one_expert_has_steps_too() -> None:

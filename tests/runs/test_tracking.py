@@ -102,10 +102,10 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
 
 
 class FakeWandb:
-    """Cannot be reached online. A table is its rows, a picture its figure."""
+    """Cannot be reached in some modes. A table is its rows, a picture its figure."""
 
     def __init__(self) -> None:
-        self.begun = list[dict[str, Any]]()
+        self.begun, self.failing = list[dict[str, Any]](), {"online"}
 
     def Settings(self, **_: Any) -> None:
         """None are looked at."""
@@ -118,22 +118,30 @@ class FakeWandb:
 
     def init(self, **given: Any) -> str:
         self.begun.append(given)
-        if given["mode"] == "online":
+        if given["mode"] in self.failing:
             raise ConnectionError("no route\nto host")
         return "run"
 
 
-def test_a_run_is_known_by_its_group_and_its_id(info: RunInfo) -> None:
-    """The id stays, so that a resumed run is the same one. What W&B refuses is one line."""
+def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys: pytest.CaptureFixture[str]) -> None:
+    """All else stays: its group, its tags, and the id under which it is resumed."""
     tracker, wandb = WandbTracker(info, project="p", entity="e", mode="auto"), FakeWandb()
     tracker.wandb = wandb  # type: ignore[assignment]
-    assert tracker._start("offline") == tracker._start("offline") == "run"
-    first, second = wandb.begun
+    assert tracker._start("online") == "run"
+    assert "ConnectionError: no route to host" in capsys.readouterr().err
+    online, offline = wandb.begun
+    assert offline == {**online, "mode": "offline"}
     known: dict[str, Any] = {"project": "p", "entity": "e", "group": "digits/III", "name": "seed=0"}
     known |= {"tags": ["digits", "III"], "config": {"seed": 0}, "dir": str(info.folder), "resume": "allow"}
-    assert {key: first[key] for key in known} == known
-    assert first["id"] == second["id"] == (info.folder / "wandb_id.txt").read_text()
-    with pytest.raises(L2DError, match=r"^logger\.mode=online: .*ConnectionError: no route to host.*offline"):
+    assert {key: online[key] for key in known} == known
+    assert online["id"] == (info.folder / "wandb_id.txt").read_text()
+    tracker._start("offline")
+    assert wandb.begun[-1]["id"] == online["id"]
+    wandb.failing.add("offline")
+    with pytest.raises(L2DError, match=r"^logger\.mode=auto: .*ConnectionError"):
+        tracker._start("offline")
+    tracker.mode = "online"
+    with pytest.raises(L2DError, match=r"^logger\.mode=online: .*no route to host"):
         tracker._start("online")
 
 

@@ -14,6 +14,7 @@ from l2d.router.added import NewExpert, with_expert
 from l2d.router.capacity import Capacity, within_capacity
 from l2d.router.choices import Choice, make_choices
 from l2d.router.export import export_router
+from l2d.router.plan_tree import plot_plan
 from l2d.router.plans import Step, begin, given_replies, score_plan
 from l2d.router.prices import costs_for, repriced
 from l2d.router.queries import file_inputs
@@ -222,9 +223,13 @@ class Router(TrainedRouter):
         export_router(self, Path(file).expanduser())
 
     def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Picture":
-        """A picture of mean costs and of shares per expert: on these queries or, without any, on the held-out rows."""
+        """A picture of mean costs and of shares per expert: on these queries or, without any, on the held-out rows. Without any, a
+        router that may ask again draws its plan as a tree."""
         if queries is not None:
             return self.score(queries, costs, errors=errors, prices=prices).plot()
+        planner, name = plan_of(self)
+        if planner is not None:
+            return plot_plan(planner, name, self.experts)
         if self.validation is None:
             raise L2DError("this router has no score on held-out rows; give queries and costs")
         return self.validation.plot("held-out rows")

@@ -101,7 +101,10 @@ class WandbTracker(CsvTracker):
             return self.wandb.init(**arguments)
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise L2DError(f"logger.mode={mode}: Weights & Biases did not start ({reason}); use offline") from error
+            if mode == "offline" or self.mode == "online":
+                raise L2DError(f"logger.mode={self.mode}: Weights & Biases did not start ({reason})") from error
+            print(f"Weights & Biases cannot be reached ({reason}); logging offline", file=sys.stderr)
+            return self.wandb.init(**(arguments | {"mode": "offline"}))
 
     @property
     def loggers(self) -> "list[Logger]":
