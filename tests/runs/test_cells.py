@@ -188,7 +188,7 @@ def test_listing_and_results(tmp_path: Path) -> None:
     finish(cells[1], 0.4)
     cells[2].run.checkpoints.mkdir(parents=True)
     (cells[2].run.checkpoints / "last.ckpt").touch()
-    assert [cell.run.standing.value for cell in cells] == ["finished", "finished", "begun", "missing", "missing"]
+    assert [cell.run.standing for cell in cells] == ["finished", "finished", "begun", "missing", "missing"]
     text = listing(cells)
     assert re.findall(r"\d (?:finished|begun|missing)", text) == ["2 finished", "1 begun", "2 missing"]
     assert "0:05:00" in text  # three runs of 100 s

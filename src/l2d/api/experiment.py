@@ -1,11 +1,10 @@
 """The experiment of `l2d.fit`: the defaults of a table and the caller's values, checked. Values are not written as text."""
 
+import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import OmegaConf
 
 from l2d.config import Experiment, check, compose
@@ -65,13 +64,7 @@ def make_experiment(
 
 def plain_value(value: Any) -> Any:
     """A value as a yaml file would have it: NumPy's numbers and arrays, tuples and paths are common in notebooks."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): plain_value(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_value(one) for one in value]
-    return str(value) if isinstance(value, Path) else value
+    return json.loads(json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one)))
 
 
 def described(key: str, found: object) -> dict[str, str]:

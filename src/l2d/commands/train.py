@@ -77,7 +77,7 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
     if done:
         run.check_data(data_fingerprint(experiment))
     if settings.dry_run:
-        print(f"{run.standing.value}; nothing was run (dry_run=true)\n{run.path}")
+        print(f"{run.standing}; nothing was run (dry_run=true)\n{run.path}")
     elif done:
         table = format_table(run.metrics(), Prices.of(experiment.plain))
         print(f"{table}\n\nfinished already (force=true re-runs it)\n{run.path}")

@@ -16,7 +16,7 @@ from l2d.config import check, to_plain
 from l2d.config.checking import normalised
 from l2d.config.identity import apart, choices, places, settings_of
 from l2d.core.prices import ERRORS, Prices
-from l2d.runs.folder import RunFolder, Standing
+from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned, counted
 
@@ -167,13 +167,13 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
                 seconds[cell.names["dataset"], cell.epochs].append(float(taken))
     rows, total, states = [], 0.0, Counter[str]()
     for cell, names in named(cells).items():
-        state = cell.run.standing.value
+        state = cell.run.standing
         states[state] += 1
         known = seconds.get((cell.names["dataset"], cell.epochs))
         left = 0.0 if state == "finished" and not force else statistics.mean(known) if known else None
         total += left or 0.0
         rows.append([*names, str(cell.seed), state, "?" if left is None else f"{left:.0f} s" if left else ""])
-    text = ", ".join(f"{states[state.value]} {state.value}" for state in Standing if states[state.value])
+    text = ", ".join(f"{states[state]} {state}" for state in ("finished", "begun", "missing") if states[state])
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
     left_to_do = f"those whose time is known take {timedelta(seconds=round(total))}, one after the other"
     return f"{aligned(header, rows)}\n\n{counted(len(cells), 'run')}: {text}; {left_to_do}"

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +23,6 @@ LOCK, FOLDS = ".lock", "folds"
 SAVED = "router.json"  # of a router that was saved without a run
 WANTED = "give one of runs/.../seed=<s>, or a folder that router.save made"
 LARGEST, MOST_PARTS, DEEPEST = 1_000_000, 100_000, 50  # of a config: bytes, values, levels
-
-
-class Standing(Enum):
-    FINISHED = "finished"
-    BEGUN = "begun"
-    MISSING = "missing"
 
 
 def is_small(content: Any) -> bool:
@@ -64,10 +57,10 @@ class RunFolder:
             raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> str:
         if self.finished:
-            return Standing.FINISHED
-        return Standing.MISSING if self.last_checkpoint is None and not self.folds.exists() else Standing.BEGUN
+            return "finished"
+        return "missing" if self.last_checkpoint is None and not self.folds.exists() else "begun"
 
     def config(self) -> dict[str, Any]:
         """The config of a finished run or a saved router. Raises L2DError if there is none."""

@@ -75,11 +75,10 @@ def check_value(parameter: str, value: object, kind: Any) -> None:
 
 
 class Problem(NamedTuple):
-    """One of pydantic's errors. path: keys and places (from 0). kind: pydantic's name for it. value: NO_VALUE where none is."""
+    """One of pydantic's errors. path: keys and places (from 0). value: NO_VALUE where none is."""
 
     path: tuple[str | int, ...]
     sentence: str
-    kind: str
     value: object
 
 
@@ -89,7 +88,6 @@ def clearest_problem(errors: Sequence[Any]) -> Problem:
     return Problem(
         path=tuple(part for part in found["loc"] if not _is_branch(part)),
         sentence=SENTENCES.get(found["type"], found["msg"].replace("Input should be", "must be")),
-        kind=found["type"],
         value=NO_VALUE if found["type"] in ("missing", "extra_forbidden") else found["input"],
     )
 
