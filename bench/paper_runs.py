@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 import records
 from l2d.analysis.report.averages import Floats
-from l2d.analysis.report.paper import paper_blocks, papers_recipes
+from l2d.analysis.report.paper import paper_blocks, papers_recipe
 from l2d.config.identity import settings_of
 from l2d.core.results import RunMetrics
 from records import RAN, ROOT, Results, Row
@@ -37,8 +37,8 @@ def collected(runs_dir: Path) -> tuple[list[Row], Arrays]:
     rows: list[Row] = []
     arrays: Arrays = {}
     found = [one for one in records.finished(runs_dir) if block_of(one[1]) in paper_blocks()]
-    recipes = papers_recipes((*names_of(config),) for _, config, _, _ in found)
-    for (folder, config, metrics, timing), recipe in zip(found, recipes, strict=True):
+    for folder, config, metrics, timing in found:
+        recipe = papers_recipe(*names_of(config))
         if recipe is None:
             continue
         row = records.row_of(config, metrics, timing) | about(config, metrics, recipe)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2d.analysis.report.paper import papers_recipes
+from l2d.analysis.report.paper import papers_recipe
 from l2d.config import check, compose
 from l2d.config.identity import choices, settings_of
 
@@ -24,7 +24,7 @@ RUNS = {
 @pytest.mark.measured
 def test_which_runs_are_the_papers() -> None:
     configs = [check(compose([*TABLE1, *overrides.split()])).plain for overrides in RUNS]
-    recipes = papers_recipes([(tuple(choices(plain).values()), settings_of(plain)) for plain in configs])
+    recipes = [papers_recipe(tuple(choices(plain).values()), settings_of(plain)) for plain in configs]
     assert dict(zip(RUNS, recipes, strict=True)) == RUNS
 
 
@@ -32,6 +32,5 @@ def test_which_runs_are_the_papers() -> None:
 def test_what_is_not_the_papers_has_no_recipe() -> None:
     others = [("mine", "III", "synthetic", "error", "mild"), ("svhn", "III", "synthetic", "error", "of_my_own")]
     known = ("svhn", "III", "synthetic", "error", "mild")
-    assert papers_recipes([(names, {}) for names in (*others, known)]) == [None, None, "fast"]
-    assert papers_recipes([]) == []
-    assert papers_recipes([(known, {"method.rho": 5.0}), (known, {"recipe.epochs": 200})]) == [None, "paper"]
+    assert [papers_recipe(names, {}) for names in (*others, known)] == [None, None, "fast"]
+    assert [papers_recipe(known, said) for said in ({"method.rho": 5.0}, {"recipe.epochs": 200})] == [None, "paper"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from l2d.analysis.report.averages import Losses, mean_metrics, mean_scores, paired_interval
-from l2d.analysis.report.paper import BLOCK, PAPER, PaperNumber, paper_results, papers_recipes
+from l2d.analysis.report.paper import BLOCK, PAPER, PaperNumber, paper_results, papers_recipe
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 from l2d.utils.text import listed
@@ -93,8 +93,7 @@ def summarise(cells: Sequence[FinishedCell], file: Path = PAPER) -> list[Entry]:
     """One entry per cell and per baseline of a block, in the order of the tables. file: the paper's numbers."""
     labels, entries, printed = method_labels(cells), list[Entry](), paper_results(file)
     wanted = [cell for cell in cells if cell.names[:5] in printed and not cell.tuned]
-    recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    papers = {cell: printed[cell.names[:5]] for cell, recipe in zip(wanted, recipes, strict=True) if recipe}
+    papers = {cell: printed[cell.names[:5]] for cell in wanted if papers_recipe(cell.names[:5], cell.settings)}
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
         for cell in members:

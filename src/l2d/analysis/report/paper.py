@@ -1,7 +1,7 @@
 """A paper's numbers (by default paper.csv), and the runs that are its experiments: its numbers are shown beside these only."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ TABLES = {
     ("trained", "error"): "table2_error",
     ("trained", "error_plus_cost"): "table2_cost",
 }
-_composed = cache(compose)
+_groups = cache(groups)
 # How a step is computed, not what is learned.
 FAST = ("recipe.precision", "recipe.channels_last", "recipe.compile", "recipe.fused")
 SPEED = (*FAST, *(f"experts.{key}" for key in FAST), "trainer.")
@@ -66,26 +66,22 @@ def paper_results(file: Path = PAPER) -> dict[Names, PaperNumber]:
     return {number.names: number for number in reversed(paper_numbers(file)) if number.table.isdigit()}
 
 
-def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
-    """For each run (its names, and the settings that can change its result): fast, paper, or None if it is not the paper's."""
-    left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
-    found: list[str | None] = [None] * len(left)
-    for recipe in ("fast", "paper"):  # one after the other: composing takes time, and few runs have the paper's recipe
-        expected = _expected({names for (names, _), known in zip(left, found, strict=True) if known is None}, recipe)
-        for number, (names, said) in enumerate(left):
-            known = expected.get(names) if found[number] is None else None
-            if known is not None and all(known.get(key) == value for key, value in said.items()):
-                found[number] = recipe
-    return found
+def papers_recipe(names: Names, settings: Mapping[str, Any]) -> str | None:
+    """fast or paper; None for a run that is not the paper's. settings: those that can change its result."""
+    said = {key: value for key, value in settings.items() if not key.startswith(SPEED)}
+    for recipe in ("fast", "paper"):  # composing takes time, and few runs have the paper's recipe
+        known = _expected(names, recipe)
+        if known is not None and all(known.get(key) == value for key, value in said.items()):
+            return recipe
+    return None
 
 
-def _expected(wanted: Iterable[Names], recipe: str) -> dict[Names, dict[str, Any]]:
-    """The settings of the paper's experiments, for those of the names that have one."""
-    known, frames = groups(), {}
-    for names in sorted(wanted):
-        dataset, setup, experts, cost, method = names
-        chosen = {"dataset": dataset, "setup": setup, "method": method, "recipe": recipe}
-        if (experts, cost) in TABLES and all(name in known[group] for group, name in chosen.items()):
-            experiment = f"experiment={TABLES[experts, cost]}"
-            frames[names] = (experiment, *(f"{group}={name}" for group, name in chosen.items()))
-    return {names: settings_of(check(to_plain(_composed(frame))).plain) for names, frame in frames.items()}
+@cache
+def _expected(names: Names, recipe: str) -> dict[str, Any] | None:
+    """The settings of the paper's experiment; None without one."""
+    dataset, setup, experts, cost, method = names
+    chosen = {"dataset": dataset, "setup": setup, "method": method, "recipe": recipe}
+    if (experts, cost) not in TABLES or any(name not in _groups()[group] for group, name in chosen.items()):
+        return None
+    frame = [f"experiment={TABLES[experts, cost]}", *(f"{group}={name}" for group, name in chosen.items())]
+    return settings_of(check(to_plain(compose(frame))).plain)

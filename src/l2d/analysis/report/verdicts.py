@@ -12,7 +12,7 @@ import numpy as np
 from l2d.analysis.report import averages
 from l2d.analysis.report.averages import Interval, Losses, interval_of, mean_columns, mean_std
 from l2d.analysis.report.compare import FEW
-from l2d.analysis.report.paper import PAPER, Names, PaperNumber, paper_blocks, paper_numbers, papers_recipes
+from l2d.analysis.report.paper import PAPER, Names, PaperNumber, paper_blocks, paper_numbers, papers_recipe
 from l2d.analysis.report.read import FinishedCell
 from l2d.analysis.report.tables import Titles, interval_text, titled, with_std
 from l2d.utils.text import counted, markdown
@@ -139,8 +139,7 @@ def measured_in(cells: Iterable[FinishedCell], file: Path = PAPER) -> list[Measu
     """The cells that are the paper's experiments, with any method."""
     blocks = paper_blocks(file)
     wanted = [cell for cell in cells if cell.runs and cell.block in blocks and not cell.tuned]
-    recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    return [measure(cell, recipe) for cell, recipe in zip(wanted, recipes, strict=True) if recipe is not None]
+    return [measure(cell, recipe) for cell in wanted if (recipe := papers_recipe(cell.names[:5], cell.settings))]
 
 
 def measure(cell: FinishedCell, recipe: str) -> Measured:
