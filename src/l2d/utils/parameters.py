@@ -93,8 +93,8 @@ def clearest_problem(errors: Sequence[Any]) -> Problem:
 
 
 def _is_branch(part: object) -> bool:
-    """pydantic puts the names of a union's members between the real keys: 'float', 'list[constrained-int]', 'RhoRule'."""
-    return isinstance(part, str) and (part.startswith("constrained-") or "[" in part or part in BRANCHES)
+    """pydantic puts the names of a union's members between the real keys: 'float', 'list[constrained-int]', 'RhoRule', '~one'."""
+    return isinstance(part, str) and (part.startswith(("~", "constrained-")) or "[" in part or part in BRANCHES)
 
 
 @cache
