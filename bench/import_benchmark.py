@@ -19,10 +19,11 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from l2d.commands.import_outcomes import write_outcomes
-from l2d.commands.route import refuse_overwriting, user_path
+from l2d.commands.route import refuse_overwriting
 from l2d.data.importers.harness import Columns, RecordedOutcomes, not_asked, share_right
 from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
+from l2d.utils.files import user_path
 from l2d.utils.user_errors import OneLineParser, answering
 
 SPLITS = {"valid": "validation", "val": "validation"}

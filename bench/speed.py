@@ -36,7 +36,7 @@ from torchvision import transforms
 from l2d.assembly.build import make_router, make_splits
 from l2d.config import check, compose
 from l2d.core.results import read_metrics
-from l2d.data.arrays import channel_statistics
+from l2d.core.ridge import channel_statistics
 from l2d.data.batches import crop_flip
 from l2d.networks.vision import ResNet18
 from records import MADE, Results, about, given_options, markdown

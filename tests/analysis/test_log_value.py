@@ -54,7 +54,7 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
     """With the regression at 1/2 everywhere: doubly robust is the mean of 1/2 + 1[asked is chosen]·(cost − 1/2)/propensity, SNIPS the
     weighted mean of the costs where the asked expert is the chosen one."""
     rows = logged(router)
-    monkeypatch.setattr(module, "regressed_costs", lambda _, known: torch.full_like(known, 0.5))
+    monkeypatch.setattr(module, "expected_by", lambda _, known: torch.full_like(known, 0.5))
     found: Any = log_value(router, rows)
     costs = rows.errors + rows.prices
     chosen = np.array([choice.expert for choice in router.route(rows.features)])

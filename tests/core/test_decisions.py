@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
-from l2d.core.decisions import argmax_last, comp_sum_posterior, cost_sensitive_loss, deferral_loss, stationary_log
+from l2d.core.decisions import argmax_last, comp_sum_posterior, deferral_loss, stationary_log
 from l2d.core.rewards import complement, complement_scale, sum_others
 from l2d.methods.comp_sum import comp_sum_loss
 
@@ -124,6 +124,13 @@ def test_definition(n: int, p: int, seed: int, ties: bool) -> None:
     for f, c, loss in zip(scores.numpy(), costs.numpy(), deferral_loss(scores, costs).numpy(), strict=True):
         best = max(range(p), key=lambda k: (f[k], k))
         assert loss == sum(c[k] for k in range(p) if k == best)
+
+
+def cost_sensitive_loss(scores: Tensor, rewards: Tensor) -> Tensor:
+    """Σ_k c̄_k 1[k ≠ k*]: Lemmas 1 and 2 without their constants. [B, p], [B, p] -> [B]. The paper writes 1[ρ_f(x, k) ≤ 0] for
+    1[k ≠ k*]; the two differ where scores tie, and only this one keeps the lemmas true there."""
+    chosen = torch.nn.functional.one_hot(argmax_last(scores), scores.shape[-1]).bool()
+    return rewards.masked_fill(chosen, 0).sum(dim=-1)
 
 
 @deferral_cases

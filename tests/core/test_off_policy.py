@@ -33,7 +33,6 @@ LOGGED = Logged(EXPECTED, weights_of(~KNOWN.isnan(), CHANCES))
 
 def test_by_hand() -> None:
     assert LOGGED.weights.tolist() == [[2, 0], [0, 4], [1, 0]]
-    assert off_policy.inverse_propensity(KNOWN, LOGGED.weights).tolist() == [[2, 0], [0, 2], [0, 0]]
     robust = doubly_robust(KNOWN, LOGGED)
     assert robust.tolist() == [[1.5, 0.25], [0.5, 1.25], [0.0, 0.25]]
     torch.testing.assert_close(off_policy.known_costs(robust, LOGGED), KNOWN, equal_nan=True)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.core.prices import PriceUnit
+from l2d.core.ridge import channel_statistics
 from l2d.data import arrays
-from l2d.data.arrays import Answers, Arrays, Panel, Seen, channel_statistics
+from l2d.data.arrays import Answers, Arrays, Panel, Seen
 from l2d.utils.plain import from_plain
 
 NAN = float("nan")

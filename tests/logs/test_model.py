@@ -11,8 +11,7 @@ from tests.running import assembled, build, train
 
 from l2d.config import compose
 from l2d.core.off_policy import Logged
-from l2d.core.ridge import fit_crossed
-from l2d.data.arrays import channel_statistics
+from l2d.core.ridge import channel_statistics, fit_crossed
 from l2d.data.sheet import write_sheet
 from l2d.logs import model as logged
 from l2d.logs.model import LARGE, completed, fit_chances

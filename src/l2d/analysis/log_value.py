@@ -12,8 +12,7 @@ from l2d.core.costs import paid
 from l2d.core.guard import paired
 from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, weights_of
 from l2d.core.results import Estimate
-from l2d.core.ridge import fit_crossed, standardised
-from l2d.data.arrays import channel_statistics
+from l2d.core.ridge import expected_by
 from l2d.data.text.encoders import packed_state
 from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
@@ -78,7 +77,7 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
         raise L2DError(f"{rows.file}: this router follows a plan, which may ask several experts; {instead}")
     inputs = inputs_of_log(rows, router)
     known, prices, asked, propensities = spread_costs(rows, router, own_prices)
-    logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
+    logged = Logged(expected_by(inputs, known), weights_of(asked, propensities))
     robust = doubly_robust(known, logged)
     decisions = decide_inputs(router, inputs)
     chosen = paid(robust, decisions)
@@ -101,7 +100,7 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     price = spent = None
     if router.prices.counted:
         prices = router.prices.amount(prices)
-        expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
+        expected = doubly_robust(prices, Logged(expected_by(inputs, prices), logged.weights))
         price, spent = Estimate(*paired(paid(expected, decisions))), policy_value(prices)
     judged = {k: one for k, one in enumerate(singles) if one.asked >= LEAST}
     allowed = [one for k, one in judged.items() if k in (allowed_experts(router) or ())]
@@ -159,9 +158,3 @@ def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: 
         return np.zeros(len(rows))
     found = router.prices.with_latency(rows.prices, rows.latencies)
     return np.where(np.isnan(found), own, router.prices.in_errors(found))
-
-
-def regressed_costs(inputs: Tensor, known: Tensor) -> Tensor:
-    """The cost of each expert by a regression, on rows that it did not learn from [n, p]."""
-    mean, std = (torch.tensor(part) for part in channel_statistics(inputs, torch.arange(len(inputs))))
-    return fit_crossed(standardised(inputs, mean, std), known)[1]

@@ -14,7 +14,8 @@ from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import expert_identity
-from l2d.data.arrays import Arrays, channel_statistics, fingerprint_of
+from l2d.core.ridge import channel_statistics
+from l2d.data.arrays import Arrays, fingerprint_of
 from l2d.data.split import Split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest

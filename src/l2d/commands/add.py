@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.commands.route import user_path
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.files import user_path
 from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from l2d.commands.route import refuse_overwriting, user_path
+from l2d.commands.route import refuse_overwriting
 from l2d.config.composing import override_text
 from l2d.data.importers.harness import RecordedOutcomes, harness_outcomes, model_of_file
 from l2d.data.sheet import write_sheet
+from l2d.utils.files import user_path
 from l2d.utils.user_errors import OneLineParser, answering
 
 ABOUT = """Turn recorded outcomes of language models into a table for dataset=table, with the columns id, prompt, and correct_NAME

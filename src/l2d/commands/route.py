@@ -1,7 +1,6 @@
 """l2d route: which expert a trained router sends each query to, as CSV."""
 
 import argparse
-import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from l2d.data.sets.large import is_large
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.files import write_text
+from l2d.utils.files import user_path, write_text
 from l2d.utils.own_modules import look_in
 from l2d.utils.text import csv_text
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
@@ -110,11 +109,6 @@ def read_capacity(text: str) -> dict[str, str]:
     if "" in amounts:
         raise ParameterError("--capacity", 'must be such as {alice: 40, large: "10%"}', text)
     return amounts
-
-
-def user_path(text: str) -> Path:
-    """The path of a flag: the shell expands no ~ behind an equals sign."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
 
 
 def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:

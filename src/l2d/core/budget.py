@@ -90,7 +90,8 @@ class PricedRows:
 
     def spent(self, factors: Tensor) -> Tensor:
         """[factors, n]."""
-        return paid_at_each(self.prices, self.decide(factors))
+        decisions = self.decide(factors)
+        return paid(self.prices.expand(*decisions.shape, -1), decisions)
 
     def crossings(self) -> Tensor:
         """The factors at which some row changes its expert: (e_j − e_k)/(β_k − β_j) over rows and pairs."""
@@ -120,10 +121,6 @@ def priced_rows(held_out: HeldOut, prices: Tensor | None) -> tuple[PricedRows | 
     )
 
 
-def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
-    return torch.stack([paid(prices, one) for one in decisions])
-
-
 @dataclass(frozen=True)
 class SpendCurve:
     """A router's spend at each factor, and the price of each expert alone. No mean is negative, as estimates from a log may be."""
@@ -147,7 +144,7 @@ def spend_curve(held_out: HeldOut, prices: Tensor | None) -> SpendCurve:
     factors = factors_to_try(torch.cat([part.crossings() for part in (rows, own, seen) if part is not None]))
     decisions = rows.decide(factors)
     counts = bootstrap_weights(stream(0, "budget"), len(rows.prices))
-    unseen = paid_at_each(rows.prices, decisions)
+    unseen = paid(rows.prices.expand(*decisions.shape, -1), decisions)
     spend, resampled = unseen.mean(dim=1), counts @ unseen.T
     learned = held_out.learned
     if own is not None and seen is not None and learned is not None and len(own.prices) > ENOUGH * len(rows.prices):

@@ -23,13 +23,6 @@ def deferral_loss(scores: Tensor, costs: Tensor) -> Tensor:
     return paid(costs, argmax_last(scores))
 
 
-def cost_sensitive_loss(scores: Tensor, rewards: Tensor) -> Tensor:
-    """Σ_k c̄_k 1[k ≠ k*]: Lemmas 1 and 2 without their constants. [B, p], [B, p] -> [B]. The paper writes 1[ρ_f(x, k) ≤ 0] for
-    1[k ≠ k*]; the two differ where scores tie, and only this one keeps the lemmas true there."""
-    chosen = torch.nn.functional.one_hot(argmax_last(scores), scores.shape[-1]).bool()
-    return rewards.masked_fill(chosen, 0).sum(dim=-1)
-
-
 def stationary_log(log_matrix: Tensor) -> Tensor:
     """The log of the stationary distribution of row-stochastic matrices given as logs, [..., p, p] -> [..., p].
     Grassmann-Taksar-Heyman elimination: states are removed one by one, and each state's flow goes to those that remain. It only

@@ -34,11 +34,6 @@ def doubly_robust(known: Tensor, logged: Logged) -> Tensor:
     return logged.expected + logged.weights * (known - logged.expected).nan_to_num(nan=0.0)
 
 
-def inverse_propensity(known: Tensor, weights: Tensor) -> Tensor:
-    """weight·known, 0 where an expert was not asked. [n, p] both -> [n, p]"""
-    return weights * known.nan_to_num(nan=0.0)
-
-
 def known_costs(robust: Tensor, logged: Logged) -> Tensor:
     """The inverse of `doubly_robust`: what the log knows [n, p], NaN where an expert was not asked."""
     return logged.expected + (robust - logged.expected) / logged.weights.where(logged.weights > 0, torch.nan)

@@ -1,13 +1,7 @@
 """The rewards c̄_k of Section 3: how much is gained by ranking expert k above the others."""
 
-from typing import get_args
-
 import torch
 from torch import Tensor
-
-from l2d.utils.parameters import Rewards
-
-REWARDS: tuple[str, ...] = get_args(Rewards)
 
 
 def sum_others(costs: Tensor) -> Tensor:
@@ -21,7 +15,7 @@ def complement(costs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
 
 
 def rewards_of(kind: str, costs: Tensor, scale: Tensor | float) -> Tensor:
-    """c̄ [..., p] for a kind in REWARDS; only complement uses the scale."""
+    """c̄ [..., p] only complement uses the scale."""
     return sum_others(costs) if kind == "sum_others" else complement(costs, scale)
 
 

@@ -11,6 +11,14 @@ PENALTIES = (1e1, 1e2, 1e3, 1e4)
 FOLDS = 5
 MOST = 20_000  # rows that are learned from
 FAR = 10.0  # standard deviations
+SAMPLED = 10_000_000
+
+
+def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel or feature, from evenly spaced rows with at most about SAMPLED values."""
+    rows = rows[:: max(1, len(rows) * source[0].numel() // SAMPLED)]
+    values = source[rows].flatten(0, -2).double()
+    return values.mean(dim=0).tolist(), values.std(dim=0, correction=0).clamp(min=1e-6).tolist()
 
 
 def standardised(inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -20,6 +28,12 @@ def standardised(inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     if inputs.ndim != 2 or not inputs.is_floating_point():
         return ones
     return torch.cat([((inputs - mean) / std).float().clamp(-FAR, FAR), ones], dim=1)
+
+
+def expected_by(inputs: Tensor, values: Tensor) -> Tensor:
+    """What a regression on the inputs, which did not learn from the row, expects of each column of values [n, p]."""
+    mean, std = map(torch.tensor, channel_statistics(inputs, torch.arange(len(inputs))))
+    return fit_crossed(standardised(inputs, mean, std), values)[1]
 
 
 def fit_crossed(points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 NO_OUTCOME = "any outcome (taken to be missing at random)"  # what rows that are left out lack
 COLUMNS = 16  # moved at a time
-SAMPLED = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,3 @@ def fingerprint_of(*tensors: Tensor) -> str:
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().data)
     return digest.hexdigest()[:16]
-
-
-def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel or feature, from evenly spaced rows with at most about SAMPLED values."""
-    rows = rows[:: max(1, len(rows) * source[0].numel() // SAMPLED)]
-    values = source[rows].flatten(0, -2).double()
-    return values.mean(dim=0).tolist(), values.std(dim=0, correction=0).clamp(min=1e-6).tolist()

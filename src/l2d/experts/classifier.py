@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from l2d.config import Recipe
 from l2d.core.out_of_memory import free_memory, more_parts
-from l2d.data.arrays import Arrays, channel_statistics
+from l2d.core.ridge import channel_statistics
+from l2d.data.arrays import Arrays
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import Learner, learning, make_trainer, speed

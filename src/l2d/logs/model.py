@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from l2d.core.guard import paired
-from l2d.core.off_policy import Logged, doubly_robust, inverse_propensity, weights_of
-from l2d.core.ridge import fit_crossed, standardised
-from l2d.data.arrays import channel_statistics
+from l2d.core.off_policy import Logged, doubly_robust, weights_of
+from l2d.core.ridge import channel_statistics, fit_crossed, standardised
 from l2d.data.split import Split
 from l2d.utils.errors import L2DError
 from l2d.utils.seeding import stream
@@ -122,7 +121,7 @@ def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
     if missing == "direct":
         return torch.where(costs.isnan(), logged.expected.clamp(min=0), costs)
     if missing == "ips":
-        return inverse_propensity(costs, logged.weights)
+        return logged.weights * costs.nan_to_num(nan=0.0)
     robust = doubly_robust(costs, logged)
     return robust - robust.min().clamp(max=0)
 

@@ -15,6 +15,11 @@ TEMPORARY = ".tmp"
 CANDIDATES = "candidates.txt"  # in a run's folder: what method=auto compared
 
 
+def user_path(text: str) -> Path:
+    """The path of a flag or a key: the shell expands no ~ behind an equals sign."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
+
+
 @contextmanager
 def alone(lock_file: Path, waiting: str) -> Iterator[None]:
     """One process at a time; the others print `waiting` once and wait. The lock ends with the process, even if it is killed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from l2d.data.sets.outcomes import PROPENSITY, Expert, find_experts
 from l2d.data.sets.table_columns import Named, feature_columns, roles_of
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.files import user_path
 from l2d.utils.text import listed
 
 KINDS = (".parquet", ".jsonl")
@@ -57,13 +57,9 @@ class Layout:
         return [*self.features, *(expert.column for expert in self.experts), *self.propensities]
 
 
-def home(path: str) -> Path:
-    return Path(os.path.expanduser(path))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
-
-
 def is_large(path: str) -> bool:
     """True if this names several files, or files elsewhere."""
-    return URL in path or any(mark in path for mark in PATTERN) or home(path).is_dir()
+    return URL in path or any(mark in path for mark in PATTERN) or user_path(path).is_dir()
 
 
 def find_files(path: str) -> list[str]:
@@ -71,7 +67,7 @@ def find_files(path: str) -> list[str]:
     import fsspec
 
     try:
-        system, place = fsspec.core.url_to_fs(path if URL in path else str(home(path).absolute()))
+        system, place = fsspec.core.url_to_fs(path if URL in path else str(user_path(path).absolute()))
         if not any(mark in path for mark in PATTERN) and system.isdir(place):
             place = f"{place.rstrip('/')}/**"
         found = [file for file in sorted(system.glob(place)) if file.lower().endswith(KINDS)]

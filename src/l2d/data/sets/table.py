@@ -13,7 +13,7 @@ import numpy as np
 
 from l2d.core.prices import PriceUnit
 from l2d.data.agreement import Agreement
-from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics, divided, with_kept_propensities
+from l2d.data.arrays import Answers, Arrays, Panel, divided, with_kept_propensities
 from l2d.data.confounders import clustered, encoded, warning
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.large import find_files, fingerprint_of_files, is_large, layout_of, pieces_of
@@ -175,6 +175,8 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     """All rows as training rows. Empty prices and latencies are expected ones. priced: inputs of rows that have only a price."""
     import torch
 
+    from l2d.core.ridge import expected_by
+
     if read.amounts is None:
         return None
     sheet, experts = read.sheet, read.experts
@@ -183,7 +185,8 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     for key in (key for key in ("prices", "latencies") if key in parts):
         if lacking := int((asked & parts[key].isnan()).sum()):
             sheet.note(f"{lacking:,} of {int(asked.sum()):,} {key} are empty; expected ones take their place")
-            parts[key] = torch.where(asked & parts[key].isnan(), _expected(inputs, parts[key]), parts[key])
+            expected = expected_by(inputs, parts[key]).clamp(min=0)
+            parts[key] = torch.where(asked & parts[key].isnan(), expected, parts[key])
     # A few features beside a text are among the confounders: hundreds of numbers of the text would drown them.
     deciding = [*(named.confounders or []), *(read.seen.features if named.text is not None else ())]
     deciders: list[Tensor] = []  # of the rows of the sheet, then of those that have only a price
@@ -211,17 +214,6 @@ def _panel(read: TableRows, inputs: Tensor, priced: Tensor | None, named: Named,
     more: Any = {key: torch.from_numpy(values) for key, values in read.priced[1].items() if key != "propensities"}
     unknown = torch.full_like(more["prices"], torch.nan)
     return replace(whole, ungraded=(priced, Answers(unknown, **more, confounders=ungraded)))
-
-
-def _expected(inputs: Tensor, amounts: Tensor) -> Tensor:
-    """Expectations of a regression on the inputs, [n, p]."""
-    import torch
-
-    from l2d.core.ridge import fit_crossed, standardised
-
-    usable = inputs.ndim == 2 and inputs.is_floating_point()
-    mean, std = map(torch.tensor, channel_statistics(inputs, torch.arange(len(inputs))) if usable else ([], []))
-    return fit_crossed(standardised(inputs, mean, std), amounts)[1].clamp(min=0)
 
 
 def _row_ids(sheet: Sheet) -> np.ndarray:
