@@ -64,10 +64,10 @@ def test_units_in_logs() -> None:
 
 def test_latency_is_in_prices_of_rows_alone() -> None:
     by_row = Prices.of(config(scale=2.0, latency_price=0.1))
-    assert by_row.with_latency(1.0, 5.0) == 1.5
+    assert by_row.latency_price == 0.1
     assert (by_row.mean_price, len(by_row.notes)) == ("mean price + latency", 1)
     for listed in (by_row.with_list((1.0,)), Prices.of(config(scale=2.0, latency_price=0.1), listed=(1.0,))):
-        assert (listed.with_latency(1.0, 5.0), listed.mean_price, listed.notes) == (1.0, "mean price", [])
+        assert (listed.latency_price, listed.mean_price, listed.notes) == (0.0, "mean price", [])
 
 
 @given(AMOUNTS, AMOUNTS)

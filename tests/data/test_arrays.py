@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.core import ridge
 from l2d.core.prices import PriceUnit
 from l2d.core.ridge import channel_statistics
 from l2d.data import arrays
@@ -75,7 +76,7 @@ def test_statistics_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert std == [pytest.approx(5**0.5), 1e-6]
     # Six rows of two values, four values at most: rows 0 and 3 of the rows that are given.
     source = torch.tensor([[9.0, 9], [0, 5], [7, 7], [7, 7], [2, 5], [7, 7], [7, 7]])
-    monkeypatch.setattr(arrays, "SAMPLED", 4)
+    monkeypatch.setattr(ridge, "SAMPLED", 4)
     assert channel_statistics(source, torch.arange(1, 7)) == ([1, 5], [1, pytest.approx(1e-6)])
 
 

@@ -156,5 +156,6 @@ def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: 
         return own
     if not router.prices.counted:
         return np.zeros(len(rows))
-    found = router.prices.with_latency(rows.prices, rows.latencies)
+    second = router.prices.latency_price
+    found = rows.prices + second * rows.latencies if second else rows.prices
     return np.where(np.isnan(found), own, router.prices.in_errors(found))

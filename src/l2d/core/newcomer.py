@@ -33,8 +33,8 @@ class Borrowed:
 
     def chances(self, known: Tensor) -> tuple[Tensor, Tensor]:
         """The expected chance on rows with the known experts' chances [n, p], and its standard deviation. [n] both"""
-        design, shift = _design(known, self.weights, self.centre)
-        logit = design @ self.mean + shift
+        design = _design(known, self.weights, self.centre)
+        logit = design @ self.mean + self.centre
         variance = ((design @ self.covariance) * design).sum(dim=1)
         chance = torch.sigmoid(logit / (1 + torch.pi * variance / 8).sqrt())  # the mean over (a, b), by the probit
         return chance, variance.sqrt() * chance * (1 - chance)
@@ -69,9 +69,8 @@ class Surprise:
 
 
 def level_by_price(levels: Tensor, prices: Tensor, price: float) -> float:
-    """The distance above the mean of the known experts' levels [p] at which a line through them, by their prices
-    [p], is at this price. Few
-    experts say little of its slope, so a penalty holds it flat; prices count in widths of their range."""
+    """The distance above the mean of the known experts' levels [p] at which a line through them, by their prices [p], is at this
+    price. Few experts say little of its slope, so a penalty holds it flat; prices count in widths of their range."""
     low, high = float(prices.min()), float(prices.max())
     width = high - low
     if width == 0:
@@ -85,12 +84,12 @@ def borrow(known: Tensor, right: Tensor, prior: Prior) -> Borrowed:
     """The mode of (a, b) and the inverse curvature there. known [n, p]: chances of the known experts on rows whose outcomes are
     right [n], 0 to 1; n may be 0."""
     weights, centre = prior.weights, prior.centre
-    design, shift = _design(known, weights, centre)
+    design = _design(known, weights, centre)
     start, spread = (torch.tensor(pair).to(design) for pair in ((prior.level, 1.0), prior.spread))
     precision = torch.diag(spread**-2)
     mean, right = start.clone(), right.to(design)
     for _ in range(ROUNDS):
-        chance = torch.sigmoid(design @ mean + shift)
+        chance = torch.sigmoid(design @ mean + centre)
         curvature = design.T @ (design * (chance * (1 - chance))[:, None]) + precision
         slope = design.T @ (chance - right) + precision @ (mean - start)
         step = torch.linalg.solve(curvature, slope).clamp(-STEP, STEP)
@@ -110,7 +109,7 @@ def borrow_beside(known: Tensor, right: Tensor, others: Tensor, surprise: Surpri
     return replace(found, covariance=found.covariance * left)
 
 
-def _design(known: Tensor, weights: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
-    """[n, 2] float64, and what is added to every log-odds."""
+def _design(known: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
+    """1 and m − c, [n, 2] float64."""
     logits = torch.logit(known.double().clamp(CLOSEST, 1 - CLOSEST)) @ weights.double()
-    return torch.stack([torch.ones_like(logits), logits - centre], dim=1), centre
+    return torch.stack([torch.ones_like(logits), logits - centre], dim=1)

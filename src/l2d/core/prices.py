@@ -127,10 +127,6 @@ class Prices:
         """The price of an expert, counted from 0, as people read it; None if it is not known before the query."""
         return self.amount(self.listed[expert]) if self.listed is not None and self.counted else None
 
-    def with_latency(self, amounts: T, latencies: T) -> T:
-        """The amounts of answers, with their latencies if these have a price. Numbers or arrays."""
-        return amounts + self.latency_price * latencies if self.latency_price else amounts
-
     def with_list(self, listed: tuple[float, ...]) -> "Prices":
         """Other prices, one per expert; they contain no latency and keep within no budget."""
         return replace(self, listed=listed, factor=1.0, latency_price=0.0)
@@ -154,10 +150,6 @@ class Prices:
     def latency_notes(self) -> list[str]:
         second = f"{self.sign}{self.latency_price:g}"
         return [f"prices contain latency: a second costs {second} (cost.latency_price)"] if self.latency_price else []
-
-    def setting(self, scale: float | None) -> str:
-        """The config key that sets the weight of prices, with its value."""
-        return f"cost.scale={scale:g}" if self.error_price is None else f"cost.error_price={self.error_price:g}"
 
     def show(self, loss: float, sign: str = "") -> str:
         """A loss, or a price in units of one error, as text. sign: "+" shows the sign of gains too."""

