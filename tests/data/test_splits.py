@@ -19,28 +19,24 @@ from l2d.data.splits import draw_whole_groups, latest_rows, pooled, resample, sp
 from l2d.utils.errors import ParameterError
 
 
-def arrays(labels: Tensor, own: bool = False, **more: Tensor) -> Arrays:
-    """own: a user's table, with experts in it."""
-    inputs, answers = torch.zeros(len(labels), 1), Answers(torch.zeros(len(labels), 2))
-    panel = Panel(("a", "b"), answers, answers) if own else None
-    return Arrays(inputs, labels, inputs, labels, 3, panel=panel, **more)  # type: ignore[arg-type]
+def arrays(labels: Tensor, **more: Tensor) -> Arrays:
+    inputs = torch.zeros(len(labels), 1)
+    return Arrays(inputs, labels, inputs, labels, 3, **more)  # type: ignore[arg-type]
 
 
 def test_drawn_rows_stay_those_of_finished_runs() -> None:
     """Of 12 rows of three classes; the last seed without classes, of which there are too many for a test side of two rows."""
     for labels, seed, held_out in (([0, 1, 2] * 4, 0, [0, 5, 10]), ([0, 1, 2] * 4, 7, [7, 8, 9]), ([0, 1, 2], 1, [0])):
-        kept, held = stratified_split(torch.tensor(labels), 0.25, seed, strict=False)
+        kept, held = stratified_split(torch.tensor(labels), 0.25, seed)
         assert held.tolist() == held_out
         assert sorted([*kept.tolist(), *held_out]) == list(range(len(labels)))
 
 
-def test_a_class_of_one_row_is_refused_unless_the_table_is_the_users_own() -> None:
+def test_a_class_of_one_row_is_drawn_like_the_others() -> None:
     with pytest.raises(ParameterError, match=r"^validation_fraction=0.9: .* 3 rows"):
         stratified_split(torch.tensor([0, 0, 0]), 0.9, seed=0)
     labels = torch.tensor([0] * 9 + [1])
-    with pytest.raises(ParameterError, match=r"^validation_fraction=0.2: .*8 and 2 rows.* 1$"):
-        split(arrays(labels), 0.2, seed=0)
-    kept, held_out = split(arrays(labels, own=True), 0.2, seed=0)
+    kept, held_out = split(arrays(labels), 0.2, seed=0)
     assert (len(kept), len(held_out)) == (8, 2)
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,9 +45,7 @@ def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -
         return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is not None:
         return _sides(torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True))
-    own = arrays.panel is not None  # a user's table: a label may occur once, or there may be too many of them
-    draw = partial(stratified_split, fraction=fraction, seed=seed, strict=not own)
-    return draw_whole_groups(draw, arrays.train_labels, arrays.groups)
+    return stratified_split(arrays.train_labels, fraction, seed, arrays.groups)
 
 
 def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor, Tensor]:
@@ -116,23 +113,22 @@ def latest_rows(times: np.ndarray, fraction: float, groups: Tensor | None) -> tu
 
 
 def stratified_split(
-    labels: Tensor, fraction: float, seed: int, *, parameter: str = "validation_fraction", strict: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Sorted rows (kept, held out in proportion). Not strict: classes are ignored if too many or too small."""
+    labels: Tensor, fraction: float, seed: int, groups: Tensor | None = None, *, parameter: str = "validation_fraction"
+) -> Sides:
+    """Sorted rows (kept, held out in proportion to the classes, unless these are too many or too small)."""
     from sklearn.model_selection import train_test_split
 
-    n, sizes = len(labels), np.unique(labels.numpy(), return_counts=True)[1]
-    held = math.ceil(fraction * n)
-    if held >= n:
-        raise ParameterError(parameter, f"leaves none of {n:,} rows for training", fraction)
-    by_class = len(sizes) <= min(n - held, held) and int(sizes.min()) >= 2
-    if strict and not by_class:
-        rows = f"there are {n - held:,} and {held:,} rows, and the smallest class has {sizes.min():,}"
-        problem = f"each of {len(sizes):,} classes needs a row on both sides; {rows}"
-        raise ParameterError(parameter, problem, fraction)
-    classes = labels.numpy() if by_class else None
-    held_out = train_test_split(np.arange(n), test_size=fraction, random_state=seed, stratify=classes)[1]
-    return _sides(torch.from_numpy(np.isin(np.arange(n), held_out)))
+    def draw(labels: Tensor) -> Sides:
+        n, sizes = len(labels), np.unique(labels.numpy(), return_counts=True)[1]
+        held = math.ceil(fraction * n)
+        if held >= n:
+            raise ParameterError(parameter, f"leaves none of {n:,} rows for training", fraction)
+        by_class = len(sizes) <= min(n - held, held) and int(sizes.min()) >= 2
+        classes = labels.numpy() if by_class else None
+        held_out = train_test_split(np.arange(n), test_size=fraction, random_state=seed, stratify=classes)[1]
+        return _sides(torch.from_numpy(np.isin(np.arange(n), held_out)))
+
+    return draw_whole_groups(draw, labels, groups)
 
 
 def resample(groups: Tensor, sampling: str, rng: np.random.Generator) -> Tensor:

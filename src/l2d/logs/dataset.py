@@ -7,7 +7,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,14 +69,13 @@ class ServerLog(DatasetBase):
     def load(self, data_dir: Path) -> Arrays:
         import torch
 
-        from l2d.data.splits import draw_whole_groups, stratified_split
+        from l2d.data.splits import stratified_split
 
         rows = self._rows()
         names = rows.expert_names
         check_asked(rows, names)
         labels, groups = torch.full((len(rows),), -1), equal_inputs(rows)
-        draw = partial(stratified_split, fraction=self.test_fraction, seed=0, parameter="test_fraction", strict=False)
-        train, test = draw_whole_groups(draw, labels, groups)
+        train, test = stratified_split(labels, self.test_fraction, 0, groups, parameter="test_fraction")
         if self.encoder is not None and rows.texts is not None:
             self.encoder = self.encoder.fitted(rows.texts[train.numpy()].tolist())
         inputs = self._inputs(rows, data_dir)

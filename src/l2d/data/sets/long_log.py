@@ -49,13 +49,10 @@ def answer_columns(sheet: Sheet, taken: Collection[str] = ()) -> dict[str, str]:
 
 
 def money_of_answers(sheet: Sheet) -> list[str]:
-    """Columns of what an answer cost. Beside an outcome, more than one is refused, and so is a name in capitals."""
+    """Columns of what an answer cost. Beside an outcome, more than one is refused."""
     found, outcome = [name for name in MONEY_WORDS if name in sheet.names], outcome_column(sheet.names)
     priced = any(name != outcome for name in found)
-    for name in sheet.names:
-        word = name.casefold()
-        if word not in sheet.names and word in (*(() if priced else MONEY_WORDS), "latency", "answer", "confidence"):
-            raise L2DError(f"{sheet.path}: column {name}: did you mean {word}? If not, rename it")
+    refuse_near(sheet, [*([] if priced else MONEY_WORDS), "latency", "answer", "confidence"])
     if len(found) - (outcome == "cost") > 1:
         raise L2DError(f"{sheet.path}: columns {listed(found)}: two prices of an answer; keep one")
     return found

@@ -2,7 +2,6 @@
 when only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1."""
 
 import hashlib
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -57,7 +56,7 @@ class MMLUSim(DatasetBase):
     def load(self, data_dir: Path) -> Arrays:
         import torch
 
-        from l2d.data.splits import draw_whole_groups, groups_of_equal_texts, stratified_split
+        from l2d.data.splits import groups_of_equal_texts, stratified_split
 
         rng = stream(0, "mmlu_sim")
         kinds, patterns = simulated_outcomes(self.questions, rng)
@@ -68,8 +67,7 @@ class MMLUSim(DatasetBase):
         predictions = torch.where(right, letters[:, None].expand_as(wrong), wrong)
         topics, by_letter = [QUESTION_KINDS[kind][0] for kind in kinds], self.label == "answer"
         subjects, groups = sorted(set(topics)), groups_of_equal_texts(texts)
-        draw = partial(stratified_split, fraction=1 / 3, seed=0)
-        train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
+        train, test = stratified_split(torch.from_numpy(patterns), 1 / 3, 0, groups)
         with under("encoder"):
             self.encoder = self.encoder.fitted([texts[row] for row in train.tolist()])
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))

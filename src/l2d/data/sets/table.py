@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -229,7 +228,7 @@ def _divided_rows(
     sheet: Sheet, named: Named, test_fraction: float, labels: Tensor, groups: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Training and validation rows, test rows (the same for every seed), and which of the former are validation rows."""
-    from l2d.data.splits import draw_whole_groups, latest_rows, rows_of_split_column, stratified_split
+    from l2d.data.splits import latest_rows, rows_of_split_column, stratified_split
 
     if named.split is not None:
         return rows_of_split_column(sheet, named.split, groups)
@@ -238,8 +237,7 @@ def _divided_rows(
     if named.split_by is not None:
         sheet.check_column("split_by", named.split_by)
         return *latest_rows(sheet.times(named.split_by), test_fraction, groups), None
-    draw = partial(stratified_split, fraction=test_fraction, seed=0, parameter="test_fraction", strict=False)
-    return *draw_whole_groups(draw, labels, groups), None
+    return *stratified_split(labels, test_fraction, 0, groups, parameter="test_fraction"), None
 
 
 def _note_drift(sheet: Sheet, errors: Tensor, train: Tensor, test: Tensor, experts: list[Expert]) -> None:
