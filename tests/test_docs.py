@@ -12,7 +12,7 @@ from l2d.config import check, compose
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
-# `src/l2d/costs.py: expert_costs` or `tests/losses/test_deferral.py: test_lemma_1`; a class's member as Class.member
+# `src/l2d/core/rho.py: build_rho` or `tests/losses/test_deferral.py: test_lemma_1`; a class's member as Class.member
 REFERENCE = re.compile(r"`((?:src/l2d|tests|conf|bench|examples)/[\w/.]+?)(?:: ([\w.]+))?`")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 

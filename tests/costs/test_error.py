@@ -3,7 +3,6 @@
 import torch
 from tests.costs.panels import answers, every_row, panel
 
-from l2d.core.costs import expert_costs
 from l2d.costs.error import ErrorCost
 
 
@@ -15,6 +14,6 @@ def test_all_prices_are_zero() -> None:
     prices = cost.prices(experts, every_row(experts))
     assert prices.tolist() == [0, 0, 0]
     assert prices.dtype == torch.float64
-    assert expert_costs(rows.errors, prices).tolist() == [[0, 1, 1], [1, 0, 1]]
+    assert (rows.errors + prices).tolist() == [[0, 1, 1], [1, 0, 1]]
     assert not cost.by_row
     assert cost.facts(experts, every_row(experts)) is None

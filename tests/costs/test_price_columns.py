@@ -9,7 +9,6 @@ from tests.costs.panels import answers, every_row, panel
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import relevant
-from l2d.core.costs import expert_costs
 from l2d.core.prices import PriceUnit
 from l2d.costs.price_columns import PriceColumns
 from l2d.utils.errors import L2DError, ParameterError
@@ -25,8 +24,8 @@ def cost(scale: float = 1.0, latency_price: float = 0.0, error_price: float | No
 
 def test_by_hand() -> None:
     assert cost().by_row
-    assert expert_costs(ROWS.errors, cost().row_prices(ROWS)).tolist() == [[1.0, 1.5], [3.0, 0.0]]
-    assert expert_costs(ROWS.errors, cost(0.5).row_prices(ROWS)).tolist() == [[0.5, 1.25], [2.0, 0.0]]
+    assert (ROWS.errors + cost().row_prices(ROWS)).tolist() == [[1.0, 1.5], [3.0, 0.0]]
+    assert (ROWS.errors + cost(0.5).row_prices(ROWS)).tolist() == [[0.5, 1.25], [2.0, 0.0]]
     assert cost(0).row_prices(ROWS).tolist() == [[0, 0], [0, 0]]
     assert cost().row_prices(ROWS[torch.tensor([1, 1, 0])]).tolist() == [[2, 0], [2, 0], [1, 0.5]]
 

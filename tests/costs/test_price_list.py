@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.costs.panels import NAMES, answers, every_row, panel
 
 from l2d.config import check, compose
-from l2d.core.costs import expert_costs
 from l2d.core.prices import PriceUnit, prices_in_order
 from l2d.costs.price_list import PriceList
 from l2d.utils.errors import L2DError, ParameterError
@@ -30,7 +29,7 @@ def prices_of(prices: Any, scale: float = 1.0, coverage: tuple[float, ...] | Non
 
 def test_by_hand() -> None:
     """Expert a is right on the first row and wrong on the second, at a price of 1: costs 1 and 1 + 1."""
-    costs = expert_costs(ROWS.errors, prices_of([1.0, 0.6, 0.1]))
+    costs = ROWS.errors + prices_of([1.0, 0.6, 0.1])
     torch.testing.assert_close(costs, torch.tensor([[1.0, 1.6, 1.1], [2.0, 1.6, 0.1]]).double())
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from l2d.config.schema import Settings
-from l2d.core.costs import cheapest, check_costs, expert_costs, noisy
+from l2d.core.costs import cheapest, check_costs, noisy
 from l2d.core.off_policy import doubly_robust
 from l2d.core.results import ExtremeShares
 from l2d.core.rewards import largest_known
@@ -156,7 +156,7 @@ def priced_split(
     """prices: β [p]; None if each row has its own. answers, labels: of all rows of `source`."""
     answers = answers[rows]
     paid = cost.row_prices(answers) if prices is None else prices
-    costs = expert_costs(answers.errors, paid)
+    costs = answers.errors + paid
     if len(source):  # l2d.fit has no test rows
         check_costs(costs, ~answers.errors.isnan())
     return Split(source, rows, answers, costs, paid, labels[rows])

@@ -55,7 +55,7 @@ class DeferralData(pl.LightningDataModule):
     def in_order(self, rows: Tensor) -> Batches:
         """The inputs of some of the training and validation rows, numbered before resampling; without their costs."""
         source, nothing = self.splits.train.source, torch.zeros(len(rows))
-        return Batches(self._inputs(self.splits.train), rows, nothing, nothing, self._size(source))
+        return Batches(self._inputs(self.splits.train), rows, nothing, nothing, eval_batch(source, self.parts))
 
     def predict_dataloader(self) -> Batches:
         return self._in_order(self.splits.test)
@@ -64,11 +64,8 @@ class DeferralData(pl.LightningDataModule):
         return batch  # it is there already
 
     def _in_order(self, split: Split) -> Batches:
-        size = self._size(split.source)
+        size = eval_batch(split.source, self.parts)
         return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, size)
-
-    def _size(self, source: Tensor) -> int:
-        return max(1, eval_batch(source) // self.parts)
 
     def _inputs(self, split: Split) -> Inputs:
         """Training and validation share one copy of the images on the device."""

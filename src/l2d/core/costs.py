@@ -12,11 +12,6 @@ def expert_errors(predictions: Tensor, labels: Tensor) -> Tensor:
     return (predictions != labels[:, None]).double()
 
 
-def expert_costs(errors: Tensor, prices: Tensor) -> Tensor:
-    """c_k(x, y) = error + β_k. errors [N, p]; prices β: [p], or [N, p] if they differ between rows."""
-    return errors + prices
-
-
 def noisy(costs: Tensor, noise: float, kind: str, rng: np.random.Generator) -> Tensor:
     """c·(1 + noise·z), or c + noise·z if the kind is additive; z ~ N(0, 1) for every row and expert, clipped at 0."""
     z = torch.from_numpy(rng.standard_normal(tuple(costs.shape))).to(costs.dtype)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from l2d.core.costs import cheapest, expert_costs
+from l2d.core.costs import cheapest
 from l2d.core.results import ExtremeShares
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
@@ -46,7 +46,7 @@ def extreme_prices(errors: Tensor) -> Tensor:
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
     steps = steps[(steps == 0).any(dim=1)]
     prices = steps.double() / STEPS
-    mine = cheapest(expert_costs(patterns, prices[:, None, :])) == strongest(errors)
+    mine = cheapest(patterns + prices[:, None, :]) == strongest(errors)
     away = (100 * (mine * counts).sum(dim=1) - PERCENT * len(errors)).abs()
     order = (away * (p * STEPS + 1) + steps.sum(dim=1)).argmin()
     return prices[order]
@@ -57,7 +57,7 @@ def extreme_shares(prices: Tensor, train: Tensor, test: Tensor, names: Sequence[
     strong = strongest(train)
 
     def share(errors: Tensor) -> float:
-        chosen = cheapest(expert_costs(errors, prices))
+        chosen = cheapest(errors + prices)
         return int((chosen == strong).sum()) / len(errors)
 
     return ExtremeShares(names[strong], prices.tolist(), PERCENT / 100, share(train), share(test))

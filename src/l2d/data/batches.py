@@ -41,9 +41,9 @@ def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
     return Inputs(inputs, device, resident=on_device == "true" or chosen)
 
 
-def eval_batch(inputs: Tensor) -> int:
-    """Rows at a time in evaluation."""
-    return EVAL_TEXTS if is_tokens(inputs) else EVAL_BATCH
+def eval_batch(inputs: Tensor, parts: int = 1) -> int:
+    """Rows at a time in evaluation. parts: number of micro-batches per batch in training."""
+    return max(1, (EVAL_TEXTS if is_tokens(inputs) else EVAL_BATCH) // parts)
 
 
 def width_of(lengths: Tensor) -> int:

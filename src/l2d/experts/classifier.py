@@ -137,7 +137,7 @@ class Classifiers:
         if not len(rows):
             return torch.zeros(0, dtype=torch.int64)
         inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
-        size = max(1, eval_batch(inputs.tensor) // classifier.parts)
+        size = eval_batch(inputs.tensor, classifier.parts)
         outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, size))
         assert outputs is not None
         scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
