@@ -67,7 +67,7 @@ def test_sizes_and_disjointness() -> None:
         ({"coverage": [0.97, 0.03]}, r"^setup\.coverage=\[0\.97, 0\.03\]: expert 2 "),
         ({"coverage": [1.0]}, r"^setup\.coverage=.*at least 2"),
         ({"fold": "1/5000"}, "fold=1/5000"),
-        ({"validation_fraction": 0.0001}, "validation_fraction"),
+        ({"validation_fraction": 0.9999}, "validation_fraction"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
