@@ -43,7 +43,7 @@ def test_resampled_rows_are_handed_out_and_a_batch_of_one_row_is_refused(tiny: C
 
 def test_recipe_and_machine_reach_the_batches(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     """With two micro-batches per batch, evaluation takes half as many rows at a time."""
-    monkeypatch.setattr("l2d.assembly.datamodule.eval_batch", lambda _: 90)
+    monkeypatch.setattr("l2d.data.batches.EVAL_BATCH", 90)
     data, _ = build(tiny("seed=3", "recipe.augment=crop", "trainer.data_on_device=false"), parts=2)
     train, test = data.train_dataloader(), data.predict_dataloader()
     assert (train.seed, train.augment, train.pad, train.inputs.resident) == (3, "crop", 1, False)
