@@ -11,7 +11,7 @@ from tests.running import assembled, build, train
 
 from l2d.config import compose
 from l2d.core.off_policy import Logged
-from l2d.core.ridge import channel_statistics, fit_crossed
+from l2d.core.ridge import fit_crossed
 from l2d.data.sheet import write_sheet
 from l2d.logs import model as logged
 from l2d.logs.model import LARGE, completed, fit_chances
@@ -95,7 +95,7 @@ def test_prices_of_a_log_are_fitted_once(
     assert isinstance(router.network.price_model, PriceModel)
     if sampling == "none":
         train = data.splits.train
-        own = PriceModel.fitted(train.inputs, train.prices, *channel_statistics(train.source, train.rows))
+        own = PriceModel.fitted(train.inputs, train.prices)
         torch.testing.assert_close(router.network.price_model.weight, own.weight)
 
 

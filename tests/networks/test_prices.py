@@ -12,17 +12,17 @@ def test_prices_are_linear_in_rows_of_numbers() -> None:
     inputs = torch.randn(2_000, 3, generator=rng) * 5 + 2
     prices = torch.stack([1 + 0.1 * (inputs[:, 0] + 10), torch.full((2_000,), 0.25)], dim=1)
     known = prices.where(torch.rand(2_000, 2, generator=rng) < 0.3, torch.nan)
-    model = PriceModel.fitted(inputs, known, inputs.mean(dim=0).tolist(), inputs.std(dim=0).tolist())
+    model = PriceModel.fitted(inputs, known)
     torch.testing.assert_close(model(inputs), prices, atol=0.06, rtol=0)
 
 
 def test_prices_of_images_are_means_and_none_is_negative() -> None:
     images = torch.zeros(4, 8, 8, 1, dtype=torch.uint8)
     nan = torch.nan
-    model = PriceModel.fitted(images, torch.tensor([[1.0, nan], [3.0, 5.0], [nan, 7.0], [nan, nan]]), [0.0], [1.0])
+    model = PriceModel.fitted(images, torch.tensor([[1.0, nan], [3.0, 5.0], [nan, 7.0], [nan, nan]]))
     assert model(images[:2]).tolist() == [pytest.approx([2, 6], rel=1e-6)] * 2
     inputs = torch.tensor([[0.0], [1.0], [2.0], [3.0]]).repeat(50, 1)
-    model = PriceModel.fitted(inputs, inputs.clamp(min=0), [1.5], [1.118])
+    model = PriceModel.fitted(inputs, inputs.clamp(min=0))
     assert float(model(torch.tensor([[-9.0]]))) == 0
 
 

@@ -147,8 +147,7 @@ def fit_at_once(method: Method, network: Network, train: Split, price_weights: T
         if isinstance(method, SimpleRouter) and isinstance(network, EstimatorNetwork):
             network.fit(method.fit_rows(train.inputs, train.costs, train.labels, train.prices, train.answers.replies))
         if method.takes_prices_later and train.prices.ndim == 2:
-            statistics = channel_statistics(train.source, train.rows)
-            network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics, weight=price_weights)
+            network.price_model = PriceModel.fitted(train.inputs, train.prices, price_weights)
 
 
 def make_network(experiment: Experiment, splits: Splits, method: Method) -> Network:

@@ -11,7 +11,7 @@ def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Ten
     return zeros.index_add(0, member, values.where(known, 0.0)), zeros.index_add(0, member, known.to(values))
 
 
-def smoothed_means(member: Tensor, values: Tensor, groups: int, overall: Tensor) -> Tensor:
-    """The means by group, pulled towards `overall` [p] as if by one row. [n], [n, p] -> [groups, p]"""
+def smoothed_means(member: Tensor, values: Tensor, groups: int, overall: Tensor, rows: float = 1.0) -> Tensor:
+    """The means by group, pulled towards `overall` [p] as if by so many rows. [n], [n, p] -> [groups, p]"""
     sums, sizes = group_sums(member, values, groups)
-    return (sums + overall) / (sizes + 1)
+    return torch.where(sizes + rows > 0, (sums + rows * overall) / (sizes + rows), overall)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from l2d.core.decisions import at_least_float32
-from l2d.core.groups import group_sums
+from l2d.core.groups import smoothed_means
 from l2d.core.rewards import complement_scale
 from l2d.methods.method import Evidence, Method
 from l2d.methods.one_vs_all import one_vs_all_loss
@@ -22,13 +22,8 @@ ROUNDING = 1e-6  # of prices in 32 bits
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
     """E[values|label], pulled towards the mean of all rows as if by `smoothing` rows. [n, p], int [n] -> [num_classes, p]"""
-    values = values.double()
-    labelled = labels != UNKNOWN
-    sums, counts = group_sums(labels[labelled], values[labelled], num_classes)
-    overall = values.nanmean(dim=0)
-    if smoothing == 0:
-        return torch.where(counts > 0, sums / counts.clamp(min=1), overall)
-    return (sums + smoothing * overall) / (counts + smoothing)
+    values, labelled = values.double(), labels != UNKNOWN
+    return smoothed_means(labels[labelled], values[labelled], num_classes, values.nanmean(dim=0), smoothing)
 
 
 def given_label(logits: Tensor, table: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from l2d.core.ridge import fit_crossed, standardised
+from l2d.core.ridge import channel_statistics, fit_crossed, standardised
 
 
 class PriceModel(nn.Module):
@@ -21,13 +21,11 @@ class PriceModel(nn.Module):
         self.register_buffer("weight", torch.zeros(features + 1, experts))
 
     @classmethod
-    def fitted(
-        cls, inputs: Tensor, prices: Tensor, mean: list[float], std: list[float], weight: Tensor | None = None
-    ) -> "PriceModel":
-        """prices [n, p], NaN where they are not known. mean, std: of the inputs' columns. weight: if the regression is known."""
-        model = cls(len(mean) if inputs.ndim == 2 and inputs.is_floating_point() else 0, prices.shape[1])
+    def fitted(cls, inputs: Tensor, prices: Tensor, weight: Tensor | None = None) -> "PriceModel":
+        """prices [n, p], NaN where they are not known. weight: if the regression is known."""
+        model = cls(inputs.shape[1] if inputs.ndim == 2 and inputs.is_floating_point() else 0, prices.shape[1])
         if len(model.mean):
-            model.mean, model.std = torch.tensor(mean), torch.tensor(std)
+            model.mean, model.std = map(torch.tensor, channel_statistics(inputs, torch.arange(len(inputs))))
         if weight is None:
             weight = fit_crossed(standardised(inputs, model.mean, model.std), prices)[0]
         model.weight = weight.float()
