@@ -68,9 +68,8 @@ class Sheet:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        texts = [column for column in columns if str(self.columns[column].type) in TEXT]
-        known = {name: pa.array(~missing(self.columns[name], NOTHING)) for name in texts}
-        filled = {name: pc.if_else(some, self.columns[name], None) for name, some in known.items()}
+        texts = {name: self.columns[name] for name in columns if str(self.columns[name].type) in TEXT}
+        filled = {name: pc.if_else(pa.array(~missing(one, NOTHING)), one, None) for name, one in texts.items()}
         return replace(self, columns={**self.columns, **filled})
 
     def numbers(self, column: str, *, gaps: bool = False, plain: float = 1.0) -> np.ndarray:

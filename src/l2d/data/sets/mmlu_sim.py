@@ -63,16 +63,13 @@ class MMLUSim(DatasetBase):
         texts = [simulated_question(*QUESTION_KINDS[int(kind)], rng) for kind in kinds]
         letters = torch.from_numpy(rng.integers(0, 4, self.questions))
         right = torch.tensor(PATTERNS, dtype=torch.bool)[torch.from_numpy(patterns)]
-        wrong = (letters[:, None] + torch.from_numpy(rng.integers(1, 4, right.shape))) % 4
-        predictions = torch.where(right, letters[:, None].expand_as(wrong), wrong)
         topics, by_letter = [QUESTION_KINDS[kind][0] for kind in kinds], self.label == "answer"
         subjects, groups = sorted(set(topics)), groups_of_equal_texts(texts)
         train, test = stratified_split(torch.from_numpy(patterns), 1 / 3, 0, groups)
         with under("encoder"):
             self.encoder = self.encoder.fitted([texts[row] for row in train.tolist()])
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
-        # Models predict letters, so there are no predictions of a subject.
-        answers = Answers((~right).double(), predictions if by_letter else None)
+        answers = Answers((~right).double())
         labels = letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics])
         whole = Arrays(
             inputs,
