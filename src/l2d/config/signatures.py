@@ -40,20 +40,25 @@ def may_exist(target: str) -> bool:
 
 @cache
 def read_signature(target: str) -> Mapping[str, Parameter] | None:
-    """The keyword arguments of a class's constructor, its own or an inherited one; None if they cannot be read."""
+    """The keyword arguments of a class's constructor, its own or an inherited one; None if they cannot be read. **others of a
+    subclass are those of its base class, if that has any."""
     module, _, name = target.rpartition(".")
     definition = find_class(target)
     if definition is None:
         home = _home(module, name)
         return None if home == target else read_signature(home)
+    own = dict[str, Parameter]()
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-            return _parameters(node.args)
+            own = _parameters(node.args)
+            if OTHERS not in own:
+                return own
     if definition.decorator_list:  # a decorator may make a constructor
         return None
     names = [base.id if isinstance(base, ast.Name) else None for base in definition.bases]
     inherited = [None if base is None else read_signature(_home(module, base)) for base in names]
-    return next((found for found in inherited if found != {}), {})
+    found = next((found for found in inherited if found != {}), {})
+    return {**found, **{name: one for name, one in own.items() if name != OTHERS}} if found else own or found
 
 
 def forget_sources() -> None:

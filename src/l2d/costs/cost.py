@@ -1,6 +1,6 @@
 """The base class of costs: c_k(x, y) = error + price."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -40,10 +40,8 @@ class Cost:
 class ScaledCost(Cost):
     """Prices in a unit of the user's. error_price: what a wrong answer costs in it, which sets the scale if it is given."""
 
-    def __init__(
-        self, *, scale: NonNegative, error_price: Positive | None, noise: NonNegative, noise_kind: NoiseKind
-    ) -> None:
-        super().__init__(noise=noise, noise_kind=noise_kind)
+    def __init__(self, *, scale: NonNegative, error_price: Positive | None, **given: Any) -> None:
+        super().__init__(**given)
         if error_price is not None and abs(scale * error_price - 1) > 1e-9:
             problem = f"prices are divided by it, which cost.scale={scale:g} contradicts; give one of them"
             raise ParameterError("error_price", problem, error_price)

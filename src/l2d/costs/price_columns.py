@@ -1,12 +1,14 @@
 """A price per row and expert, from the data."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from l2d.costs.cost import ScaledCost
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import NoiseKind, NonNegative, Positive
+from l2d.utils.parameters import NonNegative
 
 
 class PriceColumns(ScaledCost):
@@ -14,16 +16,8 @@ class PriceColumns(ScaledCost):
 
     by_row = True
 
-    def __init__(
-        self,
-        *,
-        scale: NonNegative,
-        error_price: Positive | None,
-        latency_price: NonNegative,
-        noise: NonNegative,
-        noise_kind: NoiseKind,
-    ) -> None:
-        super().__init__(scale=scale, error_price=error_price, noise=noise, noise_kind=noise_kind)
+    def __init__(self, *, latency_price: NonNegative, **given: Any) -> None:
+        super().__init__(**given)
         self.latency_price = latency_price
 
     def check_panel(self, panel: Panel) -> None:

@@ -1,6 +1,6 @@
 """One price per expert."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,22 +9,14 @@ from l2d.core.prices import prices_in_order
 from l2d.costs.cost import ScaledCost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import NoiseKind, NonNegative, Positive, PriceNames
+from l2d.utils.parameters import NonNegative, PriceNames
 
 
 class PriceList(ScaledCost):
     """c_k = 1[g_k(x) ≠ y] + scale·β_k. prices: a list, by name, `coverage`, or `logged`: what each cost in a log, on average."""
 
-    def __init__(
-        self,
-        *,
-        prices: Literal["coverage", "logged"] | list[NonNegative] | PriceNames,
-        scale: NonNegative,
-        error_price: Positive | None,
-        noise: NonNegative,
-        noise_kind: NoiseKind,
-    ) -> None:
-        super().__init__(scale=scale, error_price=error_price, noise=noise, noise_kind=noise_kind)
+    def __init__(self, *, prices: Literal["coverage", "logged"] | list[NonNegative] | PriceNames, **given: Any) -> None:
+        super().__init__(**given)
         self.listed = prices
 
     def check_panel(self, panel: Panel) -> None:

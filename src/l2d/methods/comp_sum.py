@@ -1,5 +1,7 @@
 """TDEF and MILD: one comp-sum surrogate, with different rewards and different ρ (Section 5.3; Φ^τ: Section 4.2)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -30,8 +32,8 @@ def comp_sum_loss(scores: Tensor, rewards: Tensor, rho: Tensor, tau: float = 1.0
     return (rewards * comp_sum_phi(comp_sum_terms(scores, rho), tau)).sum(dim=-1)
 
 
-class CompSum(Method):
-    """Σ_k c̄_k Φ^τ (Mao, Mohri and Zhong 2023). TDEF: rewards complement, ρ = 1. MILD: sum_others, ρ by conf/method/mild.yaml."""
+class Rewarded(Method):
+    """A loss of rewards c̄ and margins ρ. tau: of Φ^τ."""
 
     rho: Tensor
     reward_scale: Tensor
@@ -40,20 +42,30 @@ class CompSum(Method):
         self,
         *,
         costs: Tensor,
-        num_classes: int,
-        decision: str,
         rewards: Rewards,
         rho: Rho,
         tau: NonNegative,
         largest_cost: float | None = None,
+        **given: Any,
     ) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        super().__init__(costs=costs, **given)
         self.reward_kind, self.tau = rewards, tau
         self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))
         self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
-        if decision == "posterior" and not self.has_posterior:
+
+    def rewards(self, costs: Tensor) -> Tensor:
+        """c̄ [..., p] for costs [..., p]."""
+        return rewards_of(self.reward_kind, costs, self.reward_scale)
+
+
+class CompSum(Rewarded):
+    """Σ_k c̄_k Φ^τ (Mao, Mohri and Zhong 2023). TDEF: rewards complement, ρ = 1. MILD: sum_others, ρ by conf/method/mild.yaml."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if self.decision == "posterior" and not self.has_posterior:
             problem = "there is no posterior, which decision=posterior needs"
-            raise ParameterError("tau", f"{problem}; use decision=argmax or a tau below {self.tau_limit:.4g}", tau)
+            raise ParameterError("tau", f"{problem}; use decision=argmax or a tau below {self.tau_limit:.4g}", self.tau)
 
     @property
     def tau_limit(self) -> float:
@@ -64,10 +76,6 @@ class CompSum(Method):
     @property
     def has_posterior(self) -> bool:
         return self.tau < self.tau_limit
-
-    def rewards(self, costs: Tensor) -> Tensor:
-        """c̄ [..., p] for costs [..., p]."""
-        return rewards_of(self.reward_kind, costs, self.reward_scale)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return comp_sum_loss(outputs, self.rewards(costs), self.rho, self.tau)

@@ -1,7 +1,7 @@
 """Cost-sensitive margin losses for costs c(x, k, k') (Section 4), and their surrogates (appendix "Derivation of Surrogate Losses").
 Costs are [..., p, p]: c(x, k, k') is the cost of choosing k' if k is right. The diagonal counts as 0, whatever it holds."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,11 +9,7 @@ from torch.nn import functional as F
 
 from l2d.core.costs import cheapest
 from l2d.core.decisions import at_least_float32
-from l2d.core.rewards import complement_scale, rewards_of
-from l2d.core.rho import build_rho
-from l2d.methods.comp_sum import comp_sum_phi
-from l2d.methods.method import Method
-from l2d.utils.parameters import NonNegative, Rewards, Rho
+from l2d.methods.comp_sum import Rewarded, comp_sum_phi
 
 
 def unit_margin_loss(margins: Tensor) -> Tensor:
@@ -60,7 +56,7 @@ MARGIN_LOSSES = {"hinge": hinge, "rho_margin": unit_margin_loss}
 FORMS = {"max": max_form, "sum": sum_form, "log_sum": log_sum_form}
 
 
-class CostSensitive(Method):
+class CostSensitive(Rewarded):
     """The general algorithm of Section 4.2, B, on pairs (x, k) and their costs c(x, k, k').
 
     pairs=rewards: every k, weighted by its reward, with c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum
@@ -71,31 +67,16 @@ class CostSensitive(Method):
     With sum_others and three or more experts, none has. No posterior: it cannot be recovered from minimisers of hinges or maxima.
     """
 
-    rho: Tensor
-    reward_scale: Tensor
-
     def __init__(
         self,
         *,
-        costs: Tensor,
-        num_classes: int,
-        decision: str,
         pairs: Literal["rewards", "regret"],
         psi: Literal["hinge", "rho_margin", "comp_sum"],
         form: Literal["max", "sum", "log_sum"],
-        rewards: Rewards,
-        rho: Rho,
-        tau: NonNegative,
-        largest_cost: float | None = None,
+        **given: Any,
     ) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        self.pairs, self.psi, self.form, self.reward_kind, self.tau = pairs, psi, form, rewards, tau
-        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))
-        self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
-
-    def rewards(self, costs: Tensor) -> Tensor:
-        """c̄ [..., p] for costs [..., p]."""
-        return rewards_of(self.reward_kind, costs, self.reward_scale)
+        super().__init__(**given)
+        self.pairs, self.psi, self.form = pairs, psi, form
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         form, margins = FORMS[self.form], pair_margins(outputs, self.rho)

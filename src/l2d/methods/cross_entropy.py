@@ -1,5 +1,7 @@
 """CE, CWCE, class-balanced: cross-entropy on the cheapest expert, plain or weighted by how rarely an expert is the cheapest."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -33,8 +35,8 @@ class CrossEntropy(Method):
 
     weights: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool, beta: Share) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, costs: Tensor, weighted: bool, beta: Share, **given: Any) -> None:
+        super().__init__(costs=costs, **given)
         numbers = effective_number(cheapest_counts(costs), beta)
         weights = inverse_frequency_weights(numbers) if weighted else torch.ones(self.num_outputs)
         self.register_buffer("weights", weights.float())

@@ -1,5 +1,7 @@
 """The focal loss (Lin et al. 2017) on the cheapest expert: less weight on easy examples."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -19,8 +21,8 @@ def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
 class Focal(Method):
     """No posterior: at the minimiser softmax(f) is not each expert's chance of being the cheapest."""
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, gamma: NonNegative) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, gamma: NonNegative, **given: Any) -> None:
+        super().__init__(**given)
         self.gamma = gamma
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002

@@ -1,6 +1,6 @@
 """LDAM (Cao et al. 2019) on the cheapest expert: a larger margin for experts that are rarely the cheapest."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -31,10 +31,8 @@ class LDAM(Method):
     head: ClassVar[str] = "cosine"
     margins: Tensor
 
-    def __init__(
-        self, *, costs: Tensor, num_classes: int, decision: str, max_margin: Positive, scale: Positive
-    ) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, costs: Tensor, max_margin: Positive, scale: Positive, **given: Any) -> None:
+        super().__init__(costs=costs, **given)
         self.scale = scale
         self.register_buffer("margins", ldam_margins(cheapest_counts(costs), max_margin).float())
 

@@ -1,5 +1,7 @@
 """Logit adjustment (Menon et al. 2021) on the cheapest expert; with τ = 1 in the loss, balanced softmax (Ren et al. 2020)."""
 
+from typing import Any
+
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,8 +25,8 @@ class LogitAdjustment(Method):
 
     shift: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, tau: NonNegative, post_hoc: bool) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, costs: Tensor, tau: NonNegative, post_hoc: bool, **given: Any) -> None:
+        super().__init__(costs=costs, **given)
         self.post_hoc = post_hoc
         counts = cheapest_counts(costs)
         self.register_buffer("shift", (tau * (counts.log() - counts.sum().log())).float())  # τ log π

@@ -49,7 +49,7 @@ class Method(nn.Module):
         self,
         *,
         costs: Tensor,
-        num_classes: int,  # noqa: ARG002 (for methods that need it)
+        num_classes: int,
         decision: str,
         largest_cost: float | None = None,  # noqa: ARG002
         mean_costs: Tensor | None = None,  # noqa: ARG002
@@ -57,7 +57,7 @@ class Method(nn.Module):
         super().__init__()
         check_costs(costs, ~costs.isnan() if self.learns_from_logs else None)
         self.check_decision(decision)
-        self.decision, self.num_outputs = decision, costs.shape[1]
+        self.decision, self.num_classes, self.num_outputs = decision, num_classes, costs.shape[1]
 
     @classmethod
     def check_decision(cls, decision: str) -> None:

@@ -1,6 +1,6 @@
 """One-vs-all (Verma et al. 2023): each output alone estimates how good its expert is; and two decision rules that use it."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -46,15 +46,14 @@ class OneVsAll(Method):
         self,
         *,
         costs: Tensor,
-        num_classes: int,
-        decision: str,
         rule: Literal["argmax", "threshold", "cascade"],
         threshold: Share,
         order: list[Count] | None,
         largest_cost: float | None = None,
         mean_costs: Tensor | None = None,
+        **given: Any,
     ) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        super().__init__(costs=costs, **given)
         p = costs.shape[1]
         if order is not None and sorted(order) != list(range(1, p + 1)):
             raise ParameterError("order", f"must name each expert from 1 to {p} once", list(order))

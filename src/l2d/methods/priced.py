@@ -1,6 +1,6 @@
 """Methods that estimate each expert's error and add the price only to decide, so prices may change after training."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -48,9 +48,9 @@ class Priced(Method):
     prices: Tensor
     factor: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        self.num_classes, self.p = num_classes, costs.shape[1]
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.p = self.num_outputs
         self.register_buffer("prices", torch.zeros(self.p))
         self.register_buffer("factor", torch.ones(()))
 
@@ -104,10 +104,10 @@ class Plugin(Priced):
     needs_labels = True
     error_given_label: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, smoothing: NonNegative) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        self.smoothing, self.num_outputs = smoothing, num_classes
-        self.register_buffer("error_given_label", torch.zeros(num_classes, self.p))
+    def __init__(self, *, smoothing: NonNegative, **given: Any) -> None:
+        super().__init__(**given)
+        self.smoothing, self.num_outputs = smoothing, self.num_classes
+        self.register_buffer("error_given_label", torch.zeros(self.num_classes, self.p))
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
@@ -134,13 +134,12 @@ class CostRegression(Priced):
         self,
         *,
         costs: Tensor,
-        num_classes: int,
-        decision: str,
-        by_label: bool,
-        label_weight: NonNegative,
-        smoothing: NonNegative,
+        by_label: bool = False,
+        label_weight: NonNegative = 1.0,
+        smoothing: NonNegative = 1.0,
+        **given: Any,
     ) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        super().__init__(costs=costs, **given)
         self.by_label = self.needs_labels = by_label
         self.label_weight, self.smoothing = label_weight, smoothing
         # The training costs may have noise that the evidence does not have.
@@ -149,8 +148,8 @@ class CostRegression(Priced):
         self.register_buffer("most", torch.ones(()))
         self.register_buffer("least", torch.zeros(()))
         if by_label:
-            self.num_outputs = self.p + num_classes
-            self.register_buffer("right_given_label", torch.full((num_classes, self.p), 0.5))
+            self.num_outputs = self.p + self.num_classes
+            self.register_buffer("right_given_label", torch.full((self.num_classes, self.p), 0.5))
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)

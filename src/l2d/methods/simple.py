@@ -24,10 +24,6 @@ class SimpleRouter(CostRegression):
 
     fitted: ClassVar[bool] = True
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
-        unused: dict[str, Any] = {"by_label": False, "label_weight": 1.0, "smoothing": 1.0}
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision, **unused)
-
     def estimator(self) -> Estimator:
         raise NotImplementedError
 
@@ -47,8 +43,8 @@ class SimpleRouter(CostRegression):
 
 
 class NearestNeighbours(SimpleRouter):
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, k: Count | None) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, k: Count | None, **given: Any) -> None:
+        super().__init__(**given)
         self.k = k
 
     def estimator(self) -> Estimator:
@@ -68,8 +64,8 @@ class CategoryTable(SimpleRouter):
 class LinearEstimates(SimpleRouter):
     """by_label: a classifier of the label and a table, else a regression of each expert's errors."""
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, by_label: bool) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, by_label: bool, **given: Any) -> None:
+        super().__init__(**given)
         self.needs_labels = self.classifies = by_label
 
     def estimator(self) -> Estimator:
@@ -79,8 +75,8 @@ class LinearEstimates(SimpleRouter):
 class Auto(SimpleRouter):
     """The best of the others and of a small network, chosen by cross-validation within the training rows."""
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, seconds: Positive) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+    def __init__(self, *, seconds: Positive, **given: Any) -> None:
+        super().__init__(**given)
         self.seconds = seconds
 
     def estimator(self) -> Estimator:
