@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from l2d.config.signatures import check_arguments, read_signature
 from l2d.lightning.muon import RMS, Muon, Stacks, newton_schulz, orthogonal
+from l2d.utils.errors import ParameterError
 
 
 def towards_one(matrix: Tensor) -> Tensor:
@@ -137,8 +139,8 @@ def test_a_closure_is_called_once_and_its_loss_returned() -> None:
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])
 def test_a_momentum_that_forgets_nothing_or_less_is_refused(momentum: float) -> None:
-    with pytest.raises(ValueError, match="momentum"):
-        Muon(kernels_of((4, 3, 3, 3)), momentum=momentum)
+    with pytest.raises(ParameterError, match="momentum"):
+        check_arguments({"momentum": momentum}, read_signature("l2d.lightning.muon.Muon") or {})
 
 
 @pytest.mark.gpu

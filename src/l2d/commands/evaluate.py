@@ -58,9 +58,9 @@ def main(arguments: Sequence[str]) -> None:
             rows = read_rows(address, options.decided_by)  # before torch is imported
         router = load_router(options)
         from l2d.analysis.log_value import log_value
-        from l2d.router.trained import lists_prices
 
-        own = options.prices is not None or lists_prices(router)  # the log's are of another kind
+        relisted = router.prices.listed is not None and router.network.price_model is not None
+        own = options.prices is not None or relisted  # the log's are of another kind
         rows = rows_to_judge_by(rows, router, options.run.expanduser(), own)
         if not (options.run.expanduser() / "test.npz").is_file():
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)

@@ -142,12 +142,11 @@ def load_router(options: argparse.Namespace) -> "Router":
 
 def tell_how_it_decides(router: "Router") -> None:
     """Print what a budget and the guard do to all choices. A budget needs the guard."""
-    from l2d.router.trained import has_budget
-
-    if router.operating_point is not None:
-        print(router.operating_point, file=sys.stderr)
+    kept = router.operating_point
+    if kept is not None:
+        print(kept, file=sys.stderr)
     if router.guard_note is not None:
-        print(router.guard_note + " (--raw decides without the guard)" * (not has_budget(router)), file=sys.stderr)
+        print(router.guard_note + " (--raw decides without the guard)" * (kept is None), file=sys.stderr)
 
 
 def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":

@@ -142,13 +142,9 @@ def make_average(network: nn.Module, decay: float) -> Any:
     """timm's moving average of weights and batch statistics. Lightning's own makes the device wait at every step."""
     from timm.utils import ModelEmaV3  # here, since importing timm takes seconds
 
-    class WarmAverage(ModelEmaV3):
-        def get_decay(self, step: int | None = None) -> float:
-            """After step 1, 2, …: small at first, or the initial weights would dominate the average."""
-            assert step is not None
-            return min(float(self.decay), (1 + step) / (10 + step))
-
-    average = WarmAverage(network, decay=decay).requires_grad_(False)
+    # After step n at most (1 + n)/(10 + n): small at first, or the initial weights would dominate the average.
+    slowly: dict[str, Any] = {"use_warmup": True, "warmup_gamma": 9, "warmup_power": 1, "update_after_step": -2}
+    average = ModelEmaV3(network, decay=decay, **slowly).requires_grad_(False)
     return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from l2d.utils.parameters import NonNegative, Positive
+from l2d.utils.parameters import NonNegative, Positive, ShareBelowOne
 
 RMS = 0.2  # of an update's entries, about AdamW's, so that one rate fits kernels and all other parameters
 # Of Newton-Schulz's iteration, by K. Jordan (2024): five rounds bring all singular values near 1, though not exactly to it.
@@ -26,11 +26,9 @@ class Muon(AdamW):
         params: Iterable[nn.Parameter],
         lr: Positive = 1e-3,
         weight_decay: NonNegative = 1e-2,
-        momentum: float = 0.95,
+        momentum: ShareBelowOne = 0.95,
         fused: bool | None = None,
     ) -> None:
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and less than 1, not {momentum}")
         super().__init__(params, lr=lr, weight_decay=weight_decay, fused=fused)
         self.momentum = momentum
         self._stacks: dict[tuple[int, ...], Stacks] = {}

@@ -48,6 +48,3 @@ class CrossEntropy(Method):
         """P(k is the cheapest | x): the weighted loss is least at softmax(f) ∝ w·p, so the weights are divided out."""
         scores = at_least_float32(outputs)
         return torch.softmax(scores - self.weights.to(scores).log(), dim=-1)
-
-    def mass(self, costs: Tensor) -> Tensor:
-        return F.one_hot(cheapest(costs), costs.shape[-1]).double()

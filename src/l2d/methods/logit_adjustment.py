@@ -44,6 +44,3 @@ class LogitAdjustment(Method):
         """P(k is the cheapest | x): the loss is least where its logits, f + τ log π or f, are log p."""
         scores = at_least_float32(outputs)
         return (scores if self.post_hoc else scores + self.shift.to(scores)).softmax(dim=-1)
-
-    def mass(self, costs: Tensor) -> Tensor:
-        return F.one_hot(cheapest(costs), costs.shape[-1]).double()

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from l2d.core.costs import check_costs
+from l2d.core.costs import cheapest, check_costs
 from l2d.core.decisions import argmax_last
 from l2d.utils.errors import ParameterError
 
@@ -23,8 +23,8 @@ class Evidence:
 class Method(nn.Module):
     """Built from the training costs. What it takes from them is kept in buffers, so a checkpoint is enough to route.
 
-    A subclass has `loss`. If its outputs stand for a distribution over experts, it has `posterior` and `mass` too. It may change
-    `num_outputs`, and it says what it can do and needs:
+    A subclass has `loss`. If its outputs stand for a distribution over experts, it has `posterior` too, and `mass` if that is not
+    the chance of being the cheapest. It may change `num_outputs`, and it says what it can do and needs:
 
     head: what the router's last layer must be.
     takes_evidence: it has `learn`, which is called once before training.
@@ -111,8 +111,9 @@ class Method(nn.Module):
         return None
 
     def mass(self, costs: Tensor) -> Tensor:
-        """The quantity m with posterior ≈ E[m_k|x] / Σ_j E[m_j|x], for costs [N, p] -> [N, p]."""
-        raise NotImplementedError
+        """The quantity m with posterior ≈ E[m_k|x] / Σ_j E[m_j|x], for costs [N, p] -> [N, p]: whether k is the cheapest, if a
+        subclass has no other."""
+        return nn.functional.one_hot(cheapest(costs), costs.shape[-1]).double()
 
     def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:
         """The router's preference for each expert, [B, num_outputs] -> [B, p]. decision: by default the method's own."""

@@ -1,8 +1,5 @@
 """Routers for text: a pretrained encoder, fine-tuned whole."""
 
-import shutil
-import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +11,6 @@ from l2d.data.text.tokens import PADDING
 from l2d.networks.heads import make_head
 from l2d.networks.network import Network
 from l2d.utils.errors import ParameterError
-from l2d.utils.files import write_atomically
 from l2d.utils.parameters import ShareBelowOne
 
 KEPT = "encoder"  # in a run's folder: the tokenizer and the config that the network is built from
@@ -52,14 +48,8 @@ class TextEncoder(Network):
 
     def keep(self, folder: Path) -> None:
         """The tokenizer and the architecture: the model itself may be gone when the router is used."""
-        folder = folder / KEPT
-        folder.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory() as made:
-            load_tokenizer(self.model).save_pretrained(made)
-            self.net.config.save_pretrained(made)
-            for file in sorted(Path(made).iterdir()):
-                if file.is_file():
-                    write_atomically(folder / file.name, partial(shutil.copyfile, file))
+        load_tokenizer(self.model).save_pretrained(folder / KEPT)
+        self.net.config.save_pretrained(folder / KEPT)
 
     @classmethod
     def kept_arguments(cls, folder: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.estimator import Estimator, simplest
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.estimators.planner import Planner
-from l2d.router.trained import TrainedRouter, has_budget, inputs_of
+from l2d.router.trained import TrainedRouter, inputs_of
 from l2d.utils.errors import ParameterError, unknown
 
 R = TypeVar("R", bound=TrainedRouter)
@@ -49,7 +49,7 @@ def with_expert(router: R, new: NewExpert) -> R:
     ):
         others = "auto and the simple routers (knn, linear, …) take another expert"
         raise ParameterError("name", f"this router would have to be trained again; {others}", new.name)
-    if has_budget(router):
+    if router.operating_point is not None:
         problem = "no row says whether the budget would be kept with it; add it to the router without the budget"
         raise ParameterError("name", problem, new.name)
     if not new.name.strip():
@@ -82,10 +82,12 @@ def add_estimate(
     router: TrainedRouter, network: EstimatorNetwork, method: SimpleRouter, new: NewExpert, paid: float
 ) -> float:
     """One more output of the network. Returns how much its expected error is raised, for want of outcomes."""
-    right, p = read_right(method, new.errors, len(new.queries)), len(network.estimator(no_rows(router)).T)
-    inputs = inputs_of(router, new.queries).flatten(1) if len(right) else no_rows(router)
+    right = read_right(method, new.errors, len(new.queries))
+    inputs = inputs_of(router, new.queries) if len(right) else torch.zeros(0, *router.description.shape)
+    inputs = inputs.flatten(1)
     known = network.estimator(inputs).double()
-    held_out, names = router.held_out, router.experts[:p]
+    p, held_out = known.shape[1], router.held_out
+    names = router.experts[:p]
     unseen = method.right(held_out.expected.double()) if held_out is not None else known
     weights = torch.full((p,), 1 / p).double()
     if new.like is not None:
@@ -135,10 +137,6 @@ def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: 
         alone[mine] = other(inputs[mine])[:, -1].to(right)
         lent[mine] = borrowed(~mine).chances(estimator(inputs[mine]))[0]
     return simplest({"lent": (lent - right).square(), "alone": (alone - right).square()}) == "alone"
-
-
-def no_rows(router: TrainedRouter) -> Tensor:
-    return torch.zeros(0, *router.description.shape).flatten(1)
 
 
 def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:

@@ -35,7 +35,7 @@ class TrainedRouter(RebuiltRun):
     raw: bool = False  # decide without the guard; not within a budget
 
     def __post_init__(self) -> None:
-        if self.raw and has_budget(self):
+        if self.raw and self.operating_point is not None:
             raise ParameterError("raw", NEEDS_GUARD, self.raw)
 
     @property
@@ -49,10 +49,6 @@ class TrainedRouter(RebuiltRun):
 
 def active_guard(router: TrainedRouter) -> Guard | None:
     return None if router.raw else router.description.guard
-
-
-def has_budget(router: TrainedRouter) -> bool:
-    return router.operating_point is not None
 
 
 def allowed_experts(router: TrainedRouter) -> tuple[int, ...] | None:
@@ -71,11 +67,6 @@ def takes_prices(router: TrainedRouter) -> bool:
     point = router.operating_point
     keeps = point is None or (point.max_error is None and not point.unit.latency_price)
     return keeps and (planner_of(router.network) is not None or knows_prices(router))
-
-
-def lists_prices(router: TrainedRouter) -> bool:
-    """True if one price per expert, given later, has taken the place of prices that differ between queries."""
-    return router.prices.listed is not None and router.network.price_model is not None
 
 
 def inputs_of(router: TrainedRouter, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:

@@ -14,7 +14,6 @@ CLUSTERED = 20_000  # rows that the centres are computed from
 class Clusters(Scaled):
     """The mean over the cluster of the row (k-means). k: the number of clusters; None: chosen by leave-one-out."""
 
-    fitted = ("centres", "table")
     centres: Tensor
     table: Tensor
 

@@ -1,11 +1,12 @@
 """Parts that all estimators share: the rows that they are fitted to, the scale of their inputs, and the choice among settings."""
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,10 +41,14 @@ def shuffled(n: int, what: str) -> Tensor:
 
 
 class Estimator(nn.Module):
-    """Rows [B, F] to how right each expert will be [B, p]. `fit` computes the buffers, which hold all that is chosen."""
+    """Rows [B, F] to how right each expert will be [B, p]. `fit` computes the buffers, which hold all that is chosen: the tensors
+    that a class declares, empty until then."""
 
     def __init__(self) -> None:
         super().__init__()
+        for kind in reversed(type(self).__mro__):
+            for name in (name for name, hint in inspect.get_annotations(kind).items() if hint is Tensor):
+                self.register_buffer(name, torch.zeros(0))
         self.register_load_state_dict_pre_hook(resize_buffers)  # type: ignore[no-untyped-call]
 
     def fit(self, rows: FitRows) -> None:
@@ -73,18 +78,9 @@ def scale_of(values: Tensor) -> tuple[Tensor, Tensor]:
 class Scaled(Estimator):
     """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared."""
 
-    fitted: ClassVar[tuple[str, ...]] = ()  # the names of a subclass's own buffers, empty until `fit`
     mean: Tensor
     std: Tensor
     unit: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("mean", "std"):
-            self.register_buffer(name, torch.zeros(0))
-        self.register_buffer("unit", torch.tensor(False))
-        for name in self.fitted:
-            self.register_buffer(name, torch.zeros(0))
 
     def set_scale(self, inputs: Tensor, *, unit: bool) -> None:
         self.mean, self.std = scale_of(inputs.float())

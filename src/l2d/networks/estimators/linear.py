@@ -16,7 +16,6 @@ STRENGTHS = (0.001, 0.01, 0.1)  # C of the classifier: the inverse of its penalt
 class Ridge(Scaled):
     """Linear regression with a penalty whose strength is chosen by leave-one-out."""
 
-    fitted = ("weight", "bias")
     weight: Tensor
     bias: Tensor
 
@@ -43,7 +42,6 @@ class Ridge(Scaled):
 class LabelClassifier(Scaled):
     """A linear classifier of the label, its penalty chosen on a fifth of the rows, and a table: Σ_y p(y|x) E[right|y]."""
 
-    fitted = ("weight", "bias", "table")
     weight: Tensor
     bias: Tensor
     table: Tensor

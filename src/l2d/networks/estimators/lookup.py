@@ -26,11 +26,6 @@ class Lookup(Estimator):
     table: Tensor
     overall: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("mean", "std", "different", "table", "overall"):
-            self.register_buffer(name, torch.zeros(0))
-
     def fit(self, rows: FitRows) -> None:
         right, values = rows.right.float(), rows.inputs.double()
         self.mean, self.std = scale_of(values)

@@ -19,7 +19,6 @@ class Mixture(Estimator):
         super().__init__()
         self.kinds, self.fitted = kinds, [kind() for kind in kinds]
         self.members = nn.ModuleList(self.fitted)
-        self.register_buffer("weights", torch.zeros(len(kinds)))
 
     def fit(self, rows: FitRows) -> None:
         self.fit_members(rows, relative_weights(left_out_estimates(self.kinds, rows), rows.right))

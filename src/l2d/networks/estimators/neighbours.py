@@ -34,7 +34,6 @@ def closest(closeness: Tensor, k: int) -> Tensor:
 class Neighbours(Scaled):
     """The mean over the k nearest training rows on which the expert was asked. k (if None) and scale: by leave-one-out."""
 
-    fitted = ("kept", "right")
     kept: Tensor
     right: Tensor
     unasked: Tensor  # bool [n, p]; empty if all experts were asked on all rows
@@ -43,8 +42,6 @@ class Neighbours(Scaled):
     def __init__(self, k: int | None = None) -> None:
         super().__init__()
         self.asked_for = k
-        for name in ("unasked", "counted"):
-            self.register_buffer(name, torch.zeros(0, dtype=torch.bool))
 
     def fit(self, rows: FitRows) -> None:
         if len(rows) < 2:

@@ -23,7 +23,6 @@ BETAS = (0.9, 0.999)
 class Perceptron(Scaled):
     """One hidden layer. With labels, further outputs learn them, and the first ones correct what the label says."""
 
-    fitted = ("hidden", "bias", "out", "shift", "table")
     hidden: Tensor
     bias: Tensor
     out: Tensor

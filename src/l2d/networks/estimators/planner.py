@@ -1,6 +1,7 @@
 """Estimates of how right each expert will be, and on top of them a plan: whom to ask next, given what was said."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -37,9 +38,6 @@ from l2d.utils.text import aligned
 LEAST = 50  # rows on which all experts were asked; in a log, on which several were
 CERTAIN = 1e-3  # chances are clamped this far from 0 and 1 before a logit
 ONCE, LEARNED = "one choice", "plan"
-# Of the training rows. logits: of estimates that did not see the row. paid: in units of `right`. costs: of each expert and plan.
-# turn, propensity: of Asks, if they are those of a log.
-ROWS = ("logits", "kinds", "signals", "right", "paid", "costs", "turn", "propensity")
 
 
 def plan_names(p: int) -> tuple[str, ...]:
@@ -49,7 +47,8 @@ def plan_names(p: int) -> tuple[str, ...]:
 
 class Planner(Best):
     """chances, moves: see core/plan.py. simple [kinds, 4]: three experts, −1 for none, and the threshold of the best plan of each
-    simple kind. factor: on the prices, to plan with. The rows are kept to plan again at other prices."""
+    simple kind. factor: on the prices, to plan with. The training rows are kept to plan again at other prices: logits of estimates
+    that did not see the row; paid, in units of `right`; costs of each expert and plan; turn and propensity of Asks, for a log."""
 
     mean: Tensor
     std: Tensor
@@ -68,9 +67,6 @@ class Planner(Best):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        for name in ("mean", "std", "chances", "moves", "simple", "factor", *ROWS):
-            self.register_buffer(name, torch.zeros(0))
-        self.known: Rows | None = None
         self.followings: dict[tuple[str, tuple[int, ...], float], Followed] = {}
 
     def fit(self, rows: FitRows) -> None:
@@ -90,7 +86,7 @@ class Planner(Best):
         if (asks := replies.asks) is not None:
             self.right, self.turn, self.propensity = asks.right.float(), asks.turn, asks.propensity
         view = self.view(self.logits, replies)
-        self.chances, self.known, self.followings = learn_chances(view, self.right, self.seen), None, {}
+        self.chances = learn_chances(view, self.right, self.seen)
         self.plan_at(paid.float().contiguous())
 
     @property
@@ -113,13 +109,10 @@ class Planner(Best):
         weights = member.weights if isinstance(member, Mixture) else torch.ones(1)
         return torch.einsum("m,mnp->np", weights, left_out_estimates(kinds, rows))
 
-    @property
+    @cached_property
     def training_rows(self) -> Rows:
         """Made once: prices change nothing."""
-        if self.known is None:
-            view = self.view(self.logits, Replies(self.kinds, self.signals))
-            self.known = Rows.of(view, self.right, self.chances, self.seen)
-        return self.known
+        return Rows.of(self.view(self.logits, Replies(self.kinds, self.signals)), self.right, self.chances, self.seen)
 
     def view(self, logits: Tensor, replies: Replies) -> View:
         return view_of(logits, replies, self.mean, self.std)
