@@ -23,7 +23,7 @@ from tests.tiny_encoders import write_encoder
 
 import l2d
 from l2d.api.experiment import make_experiment
-from l2d.api.fit import assemble_given, read_given
+from l2d.api.fit import Outcomes, assemble_given
 from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.config import CONF, Experiment, check, compose
@@ -519,7 +519,7 @@ def test_answers_go_with_their_rows(rows: Rows) -> None:
     errors[:5] = np.nan
     numbers = np.stack([np.arange(N), np.arange(N) + 0.3 * (np.arange(N) % 2), np.arange(N)], axis=1)
     answers = {"answers": numbers, "confidence": numbers}
-    outcomes = read_given(None, errors, None, None, None)
+    outcomes = Outcomes(("a", "b", "c"), torch.from_numpy(errors), None, None, whole=False)
     experiment = make_experiment("rows", "mild", outcomes.cost, quick(more={"dataset.agree": "within:0.001"}))
     said = read_said(answers, (N, 3), outcomes.names)
     splits = assemble_given(experiment, X, outcomes, None, said)

@@ -93,7 +93,7 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     splits.panel = SimpleNamespace(names=[])
     said: list[str] = []
     monkeypatch.setattr(walk, "data_fingerprint", lambda _: "new")
-    monkeypatch.setattr(walk, "say", said.append)
+    monkeypatch.setattr(walk, "tell", lambda _, text: said.append(text))
 
     def begin(experiment: Experiment) -> None:
         walk.begin(experiment, RunFolder(tmp_path), splits, router)
@@ -148,7 +148,7 @@ class Walk:
         timer: Any = SimpleNamespace(leave_out=self.left_out.append, record=lambda rows: {"rows": rows})
         self.monkeypatch.setattr(walk, "data_fingerprint", lambda _: data)
         source = walk.Source(self.splits, self.score)
-        self.monkeypatch.setattr(walk, "say", lambda line: self.note("said", line))
+        self.monkeypatch.setattr(walk, "tell", lambda _, text: self.note("said", text))
         return walk.attempt(self.experiment, self.run, timer, source, parts)
 
 
@@ -158,7 +158,7 @@ def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypa
     patience = ["recipe.patience=3"] if checkpoint == "best" else []
     steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}", *patience)
     assert steps.go(parts=2) == example_metrics()
-    assert getattr(steps.checkpoint.stopping, "patience", None) == (3 if patience else None)
+    assert steps.checkpoint.patience == (3 if patience else None)
     assert steps.left_out == [30]
     wanted: dict[str, Any] = {"data": 2, "kept": (checkpoint, kept), "reported": example_metrics()}
     wanted |= {"weights": {"w": 1}} if checkpoint == "best" else {}
@@ -202,7 +202,7 @@ def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path, monkeypatch: p
     run, said, fitted = RunFolder(tmp_path), list[str](), list[dict[str, Any]]()
     fit: Any = SimpleNamespace(max_epochs=2, fit=lambda _, **given: fitted.append(given))
     anything: Any = "data"
-    monkeypatch.setattr(walk, "say", said.append)
+    monkeypatch.setattr(walk, "tell", lambda _, text: said.append(text))
     walk.run_epochs(fit, anything, anything, run)
     assert said == []
     run.checkpoints.mkdir()

@@ -99,7 +99,11 @@ def fit(
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
-    outcomes = read_given(costs, errors, prices, propensities, experts)
+    wrong, _ = read_outcomes(costs, errors, None, gaps=True)
+    names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
+    listed = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
+    _, paid = read_outcomes(costs, errors, listed, gaps=True)
+    outcomes = Outcomes(names, wrong, paid, read_propensities(propensities, wrong), whole=costs is not None)
     given: dict[str, Any] = {"seed": seed, **(options or {})}
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)
     refuse_settings_of_runs(experiment)
@@ -127,20 +131,6 @@ class Outcomes:
         if self.prices is None or self.by_row is not None:
             return {"name": "error" if self.prices is None else "columns"}
         return {"name": "error_plus_cost", "prices": self.prices.tolist()}
-
-
-def read_given(
-    costs: Matrix | None,
-    errors: Matrix | None,
-    prices: Matrix | Mapping[str, float] | None,
-    propensities: Matrix | None,
-    experts: Sequence[str] | None,
-) -> Outcomes:
-    wrong, _ = read_outcomes(costs, errors, None, gaps=True)
-    names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
-    listed = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
-    _, paid = read_outcomes(costs, errors, listed, gaps=True)
-    return Outcomes(names, wrong, paid, read_propensities(propensities, wrong), whole=costs is not None)
 
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
 from l2d.utils.errors import L2DError
@@ -27,16 +26,8 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         self.folder, self.monitor = folder, monitor
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
         self.best_epoch: int | None = None
-        self.stopping = None
-        if monitor and patience:
-            # A loss that is not finite is an error (Learner.on_train_epoch_end), not a reason to stop.
-            self.stopping = EarlyStopping(monitor, patience=patience, check_finite=False, check_on_train_epoch_end=True)
+        self.patience, self.out_of_patience = patience if monitor else None, False
         self.written_at, self.write_seconds = time.monotonic(), 0.0
-
-    @property
-    def out_of_patience(self) -> bool:
-        """The same on all ranks: Lightning stops all as soon as one wants to. The first epoch, 0 here, is always a new best."""
-        return self.stopping is not None and self.stopping.stopped_epoch > 0
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         """Lightning restores a killed run's count of epochs without a new best, but not that it had decided to stop."""
@@ -47,8 +38,10 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         if self.monitor and (current := float(trainer.callback_metrics[self.monitor])) < self.best:
             self.best, self.best_epoch = current, epoch
             self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
-        if self.stopping is not None:
-            self.stopping.on_train_epoch_end(trainer, router)
+        if self.patience:
+            waited = epoch - (self.best_epoch or 0) >= self.patience
+            self.out_of_patience = trainer.strategy.reduce_boolean_decision(waited, all=False)  # one rank stops all
+            trainer.should_stop = trainer.should_stop or self.out_of_patience
         if self.folder is None:
             return
         due = trainer.should_stop or time.monotonic() - self.written_at >= self.write_seconds / SHARE
@@ -68,14 +61,10 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         self.write_seconds = self.written_at - started
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"best": self.best, "best_epoch": self.best_epoch, "best_weights": self.best_weights}
-        return state | {"stopping": None if self.stopping is None else self.stopping.state_dict()}
+        return {name: getattr(self, name) for name in ("best", "best_epoch", "best_weights", "out_of_patience")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.best_epoch = state_dict["best"], state_dict["best_epoch"]
-        self.best_weights = state_dict["best_weights"]
-        if self.stopping is not None:
-            self.stopping.load_state_dict(state_dict["stopping"])
+        vars(self).update(state_dict)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

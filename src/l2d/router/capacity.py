@@ -1,5 +1,6 @@
 """A batch of choices in which no expert gets more than it can take."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -12,6 +13,7 @@ from l2d.router.trained import TrainedRouter, active_guard, plan_of
 from l2d.utils.errors import ParameterError, unknown
 
 TINY = 1e-9
+AMOUNT = re.compile(r"(?P<rows>\d+)(\.0*)?|(?P<share>\d+\.?\d*|\.\d+)\s*%", re.ASCII)
 Capacity: TypeAlias = Mapping[str, float | str]
 
 
@@ -47,20 +49,13 @@ def capacities(given: Capacity, experts: Sequence[str], n: int) -> np.ndarray:
     for name, amount in given.items():
         if name not in experts:
             raise ParameterError(f"capacity.{name}", unknown("expert", str(name), experts), amount)
-        limits[experts.index(name)] = limit_of(name, str(amount), n)
+        match = AMOUNT.fullmatch(str(amount).strip())
+        if match is None or float(match["share"] or 0) > 100:
+            problem = "must be a whole number, or a share of the rows such as 10%, at most 100%"
+            raise ParameterError(f"capacity.{name}", problem, amount)
+        rows = int(n * float(match["share"]) / 100 + 1e-9) if match["share"] else int(match["rows"])
+        limits[experts.index(name)] = min(n, rows)
     if int(limits.sum()) < n:
         told = ", ".join(f"{name} {limit:,}" for name, limit in zip(experts, limits.tolist(), strict=True))
         raise ParameterError("capacity", f"{told} are {limits.sum():,} rows in all, and there are {n:,}; raise a limit")
     return limits
-
-
-def limit_of(name: str, text: str, n: int) -> int:
-    share = text.strip().endswith("%")
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf") or (share and value > 100) or not (share or value.is_integer()):
-        problem = "must be a whole number, or a share of the rows such as 10%, at most 100%"
-        raise ParameterError(f"capacity.{name}", problem, text)
-    return min(n, int(n * value / 100 + 1e-9) if share else int(value))

@@ -41,7 +41,7 @@ def make_choices(router: TrainedRouter, outputs: Tensor, empty: Tensor) -> list[
     own, decisions = decide_outputs(router, outputs)
     with torch.inference_mode():
         posterior = method.posterior(outputs) if method.has_posterior else None
-        costs, prices = method.expected_costs(outputs), _expected_prices(router, outputs)
+        costs, prices = method.expected_costs(outputs), amounts(router, outputs)
         errors = None if prices is None else method.expected_errors(outputs)
         if (
             prices is not None and errors is None and costs is not None
@@ -68,7 +68,7 @@ def unread_choice(router: TrainedRouter) -> Choice:
     return Choice(best, None, None, guard=UNREAD, ranking=tuple(ranking), expected_prices=known or None)
 
 
-def _expected_prices(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
+def amounts(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
     """[n, p], in the unit of the prices in training; None if prices do not count, or are not known apart."""
     if router.prices.left_out:
         return None

@@ -13,6 +13,7 @@ from l2d.core.plan import chances_of
 from l2d.core.replies import Replies
 from l2d.data.agreement import Agreement
 from l2d.data.given import read_said
+from l2d.router.choices import amounts
 from l2d.router.score import RouterScore, around, score_decisions, shares_of
 from l2d.router.trained import TrainedRouter, decide_outputs, plan_of
 from l2d.utils.errors import ParameterError
@@ -148,10 +149,8 @@ def given_replies(router: TrainedRouter, answers: Any, n: int) -> Replies:
 
 def expected_prices(router: TrainedRouter, outputs: Tensor) -> list[float]:
     """The expected price of a call to each expert, in the unit of the prices in training."""
-    listed = router.prices.listed
-    found = router.method.expected_prices(outputs) if listed is None else torch.tensor([listed])
-    prices = [0.0] * len(router.experts) if found is None else found[0].tolist()
-    return [router.prices.amount(price) for price in prices]
+    found = amounts(router, outputs)
+    return [0.0] * len(router.experts) if found is None else found[0].tolist()
 
 
 def score_plan(
