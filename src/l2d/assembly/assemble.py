@@ -59,10 +59,8 @@ def assemble(
     """Divide the rows, ask the experts, price their answers, complete a log, sample. Only the training split gets noise and,
     last, resampling: experts learn from the original rows, methods from the resampled ones. everything: the router learns from its
     validation rows too; they only show how training went."""
-    arrays, seed = (
-        request.arrays,
-        settings.seed if experts.seed is None else experts.seed,
-    )  # the experts' own, if they have one
+    arrays = request.arrays
+    seed = settings.seed if experts.seed is None else experts.seed  # the experts' own, if they have one
     train, validation = split(arrays, settings.validation_fraction, derive_seed(seed, "validation"), settings.fold)
     if everything:
         train = torch.arange(len(arrays.train_labels))

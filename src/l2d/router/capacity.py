@@ -24,9 +24,8 @@ def within_capacity(router: TrainedRouter, choices: Sequence[Choice], capacity: 
     if router.operating_point is not None:
         raise ParameterError("capacity", "cannot be combined with a budget or max_error: moved rows would break it")
     if plan_of(router)[0] is not None or not any(choice.expected_costs for choice in choices):
-        raise ParameterError(
-            "capacity", "this router does not expect a cost of each expert; use method=auto, or no plan"
-        )
+        problem = "this router does not expect a cost of each expert; use method=auto, or no plan"
+        raise ParameterError("capacity", problem)
     chosen, _ = assign(guarded_costs(router, choices), limits)
     named = zip(choices, (router.experts[k] for k in chosen.tolist()), strict=True)
     return [replace(one, expert=name, ranking=tuple(dict.fromkeys([name, *one.ranking]))) for one, name in named]

@@ -43,9 +43,7 @@ def make_choices(router: TrainedRouter, outputs: Tensor, empty: Tensor) -> list[
         posterior = method.posterior(outputs) if method.has_posterior else None
         costs, prices = method.expected_costs(outputs), amounts(router, outputs)
         errors = None if prices is None else method.expected_errors(outputs)
-        if (
-            prices is not None and errors is None and costs is not None
-        ):  # it has learned whole costs as if they were errors
+        if prices is not None and errors is None and costs is not None:  # it learned whole costs as if they were errors
             errors = costs - router.prices.in_errors(prices)
         orders = _orders(router, outputs, decisions)
     estimates = [_by_name(router, values, len(outputs)) for values in (posterior, costs, prices, errors)]

@@ -20,9 +20,8 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.text import Z
 
 R = TypeVar("R", bound=TrainedRouter)
-Chosen = tuple[
-    Guard, str | None, OperatingPoint | None
-]  # the guard, the plan to follow, and what a budget or promise expects
+# The guard, the plan to follow, and what a budget or promise expects.
+Chosen = tuple[Guard, str | None, OperatingPoint | None]
 FACTORS = tuple(2 ** (step / 2) for step in range(13))  # on prices, to plan with within a budget
 HALVINGS = 5  # of the step between two of them
 SURE = 0.95  # the confidence of a promised error

@@ -161,7 +161,9 @@ def read_fold(run: RunFolder, rows: Tensor) -> Fold:
 def score_fold(others: Tensor, following: Tensor, fitted: Fitted) -> Scored:
     """others: the rows that are not in the fold, counted among all rows. following: those of the next fold."""
     scored, learned = score_router(fitted), learned_rows(fitted, others, following)
-    return replace(scored, arrays=scored.arrays | (learned.arrays() if learned else {}))
+    parts = {} if learned is None else vars(learned)
+    kept = {f"learned_{name}": value for name, value in parts.items() if value is not None}
+    return replace(scored, arrays=scored.arrays | kept)
 
 
 def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> Scored:

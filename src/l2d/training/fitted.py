@@ -50,9 +50,6 @@ class LearnedRows:
     errors: Tensor  # [m, p]
     prices: Tensor | None = None  # [m, p] if rows have their own
 
-    def arrays(self) -> dict[str, Tensor]:
-        return {f"learned_{name}": value for name, value in vars(self).items() if value is not None}
-
 
 def learned_rows(fitted: Fitted, numbers: Tensor, among: Tensor) -> LearnedRows | None:
     """Each row once, however often the router learned from it. None if there is none, or the method's prices cannot change.

@@ -69,9 +69,6 @@ class RoutedRows:
             return None
         return Logged(self.logged_expected, self.logged_weights, self.logged_chances)
 
-    def __len__(self) -> int:
-        return len(self.decisions)
-
     def score(self) -> Score:
         return metrics_.score(self.decisions, self.costs, self.prices)
 
