@@ -57,9 +57,8 @@ def constructors(cls: type[Any]) -> list[Any]:
 
 
 def real_parameters(cls: type[Any]) -> dict[str, inspect.Parameter]:
-    found = {
-        name: one for made in constructors(cls) for name, one in reversed(inspect.signature(made).parameters.items())
-    }
+    given = [inspect.signature(one).parameters for one in constructors(cls)[::-1]]
+    found = {name: one for parameters in given for name, one in parameters.items()}
     return {name: one for name, one in found.items() if name != "self" and one.kind is not one.VAR_KEYWORD}
 
 
