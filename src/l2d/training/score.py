@@ -12,7 +12,7 @@ from torch import Tensor
 from l2d.assembly.assemble import Splits
 from l2d.core import metrics as metrics_
 from l2d.core import off_policy, results
-from l2d.core.decisions import DECISIONS, argmax_last
+from l2d.core.decisions import DECISIONS
 from l2d.core.guard import Guard, HeldOut, fit_guard
 from l2d.core.off_policy import Logged
 from l2d.core.results import Capabilities, DecisionLosses, LoggedOutcomes, RowCounts, RunMetrics, Score
@@ -197,9 +197,7 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, guard: Guar
 
 def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dict[str, DecisionLosses]:
     def loss(part: RoutedRows, decision: str) -> float:
-        known = part.posterior if decision == "posterior" else None
-        decisions = method.decide(part.scores, decision) if known is None else argmax_last(known)
-        return replace(part, decisions=decisions).score().deferral_loss
+        return replace(part, decisions=method.decide(part.scores, decision)).score().deferral_loss
 
     return {name: DecisionLosses(loss(validation, name), loss(test, name)) for name in DECISIONS}
 
