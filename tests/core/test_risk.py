@@ -126,6 +126,27 @@ def test_a_text_that_comes_often_counts_as_often() -> None:
         keep_error(rows, Prices(listed=(0.3, 0.1)), 0.3, 0.95)
 
 
+@pytest.mark.parametrize("repeats", [1, 5, 30])
+def test_one_text_that_comes_often_costs_little(repeats: int) -> None:
+    """770 different texts, 8 % of them wrong, and one that is right however often it comes."""
+    errors = torch.zeros(770 + repeats, 2).double()
+    errors[:62] = 1
+    groups = torch.cat([torch.arange(770), torch.full((repeats,), 770)])
+    rows = HeldOut(errors, errors, errors.mean(dim=0), groups=groups)
+    assert keep_error(rows, Prices(listed=(0.3, 0.1)), 0.105, 0.95).max_error == 0.105
+    with pytest.raises(ParameterError, match=r"^max_error=0\.06: "):
+        keep_error(rows, Prices(listed=(0.3, 0.1)), 0.06, 0.95)
+
+
+@given(st.integers(20, 400), st.floats(0, 0.3), st.floats(0.01, 0.4))
+def test_more_rows_would_show_it(n: int, mean: float, level: float) -> None:
+    """Where these rows do not show it, more are needed; and so many do."""
+    needed, k = rows_needed(round(mean * n) / n, level, 0.95), round(mean * n)
+    if needed is not None and p_value(ones(k, n), level) > 0.05:
+        assert needed > n
+        assert p_value(ones(int(np.ceil(k / n * needed - 1e-6)), needed), level) <= 0.05
+
+
 def test_groups_keep_the_level() -> None:
     """Texts that are always wrong come three times as often as others: the rows' true error is 3·.1/(3·.1 + .9) = .25."""
     rng, below = np.random.default_rng(0), 0

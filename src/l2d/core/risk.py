@@ -16,25 +16,46 @@ from l2d.utils.text import Z
 
 ROUNDING = 1e-5  # of errors that were taken from costs
 LEAST_DISTANCE = 1e-4  # of a mean error from the level, or it takes millions of rows to tell
+MOST_POWER = 1e4  # of the weights in `tilted`
 STEPS = 600  # factors that are tried; few waste errors
 MOST = 4.0  # the last factor: the experts' prices then differ by this many errors
 
 
 def p_value(errors: Tensor, level: float, sizes: Tensor | None = None) -> float:
-    """The p-value of a mean error above the level: the exact binomial tail of errors [n] that are 0 or 1, Hoeffding
-    and Bentkus's of others.
-    sizes [n]: errors are sums over groups of so many rows, which are no independent rows. A row's mean error is above the level if
-    and only if the mean of z = (sum − level · size) / largest size + level is, and z is from 0 to 1."""
+    """The p-value of a mean error [n] above the level. sizes [n]: errors are sums over groups of so many rows, which are no
+    independent rows. The largest p-value counts then: of all rows, of the groups if each counts once, and of sums over groups by
+    the normal law."""
+    if sizes is None or sizes.max() == 1:
+        return tail(float(errors.double().mean()), len(errors), level, bool(((errors == 0) | (errors == 1)).all()))
+    rows = tail(float(errors.double().sum() / sizes.sum()), int(sizes.sum()), level, bool((errors % 1 == 0).all()))
+    return max(rows, p_value(errors / sizes, level), tilted(errors.double() - level * sizes))
+
+
+def tilted(excess: Tensor) -> float:
+    """The p-value of a mean [n] above 0 by the normal law, with the variance that the values have if exponential weights bring
+    their mean to 0: few large values count as they would then. 0 if all values are below 0."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
+
+    scaled = excess / excess.abs().max()
+    if scaled.max() <= 0 or scaled.sum() > -ROUNDING:
+        return float(scaled.max() > 0)
+    power = brentq(lambda t: float((scaled * (t * (scaled - scaled.max())).exp()).sum()), 0.0, MOST_POWER)
+    weights = (power * scaled).softmax(dim=0)
+    return float(ndtr(float(scaled.mean() / (weights @ scaled**2).sqrt()) * len(scaled) ** 0.5))
+
+
+def tail(mean: float, n: int, level: float, exact: bool = True) -> float:
+    """The chance of this mean error of n rows, or a smaller one, at the level: the binomial one of errors of 0 and 1 (exact), a
+    bound by Hoeffding and Bentkus of others."""
     from scipy.special import bdtr
 
-    if sizes is not None and sizes.max() > 1:
-        errors = (errors - level * sizes) / sizes.max() + level
-    n, mean = len(errors), float(errors.double().mean())
-    if bool(((errors == 0) | (errors == 1)).all()):
-        return float(bdtr(round(mean * n), n, level))
+    binomial = float(bdtr(math.ceil(round(mean * n, 6)), n, level))
+    if exact:
+        return binomial
     below = min(mean, level)
     distance = sum(a * math.log(a / b) for a, b in ((below, level), (1 - below, 1 - level)) if a > 0)
-    return min(1.0, math.exp(-n * distance), math.e * float(bdtr(math.ceil(mean * n), n, level)))
+    return min(1.0, math.exp(-n * distance), math.e * binomial)
 
 
 def least_level(errors: Tensor, confidence: float, sizes: Tensor | None = None) -> float:
@@ -47,14 +68,16 @@ def least_level(errors: Tensor, confidence: float, sizes: Tensor | None = None) 
 
 
 def rows_needed(mean: float, level: float, confidence: float) -> int | None:
-    """About how many rows could show it at this mean error of 0 or 1, by the normal tail and at least so many that none may be
-    wrong; None if hardly any number could."""
+    """About how many rows could show it at this mean error of 0 or 1; None if hardly any number could."""
     from scipy.special import ndtri
 
     if level - mean < LEAST_DISTANCE:
         return None
     spread = ndtri(confidence) / (level - mean)
-    return math.ceil(max(math.log(1 - confidence) / math.log1p(-level), level * (1 - level) * spread**2))
+    n = math.ceil(max(math.log(1 - confidence) / math.log1p(-level), level * (1 - level) * spread**2))
+    while tail(mean, n, level) > 1 - confidence:
+        n = math.ceil(1.02 * n)
+    return n
 
 
 def last_kept(errors: Iterable[Tensor], level: float, confidence: float, sizes: Tensor | None = None) -> int | None:
@@ -112,11 +135,12 @@ def dearest_kept(
     if place is None:
         safest = made(factors[0])
         least = least_level(safest, confidence, sizes)
-        mean = float(safest.sum()) / (len(safest) if sizes is None else int(sizes.sum()))
-        needed = rows_needed(mean, max_error, confidence)
-        more = "" if needed is None else f" (about {needed:,} rows would show it)"
+        n = len(safest) if sizes is None else int(sizes.sum())
+        needed = rows_needed(float(safest.sum()) / n, max_error, confidence)
+        more = f" (about {needed:,} rows would show it)" if needed is not None and needed > n else ""
+        rows = f"{n:,} rows" if n == len(safest) else f"{n:,} rows, of which {len(safest):,} differ"
         told = f"the least that can is {math.ceil(least * 1e4) / 1e4:g}"
-        problem = f"cannot be kept with confidence {confidence:g} by {len(safest):,} rows{more}; {told}"
+        problem = f"cannot be kept with confidence {confidence:g} by {rows}{more}; {told}"
         raise ParameterError("max_error", problem, max_error)
     return factors[place]
 
