@@ -58,6 +58,7 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pyte
         ([run.path, "--capacity", "often"], "--capacity=often"),
         ([run.path, "--explore", 0.1, "--candidate", "none"], "none"),
         ([run.path, "--candidate", run.path], "--candidate="),
+        ([run.path, "--promote", "auto"], "--promote=auto"),
         ([run.path, "--explore", 0.1, "--candidate", run.path, "--share", 1], "--share=1.0"),
         ([run.path, "--promote", "later"], "--promote"),
         ([run.path, "--upstreams", "none.yaml"], "none.yaml"),

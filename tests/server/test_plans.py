@@ -236,8 +236,13 @@ def test_a_drawn_expert_is_the_first_of_a_plan(router: Router, log: Path) -> Non
     with asking(make_service(router, log, explore=1.0)) as client:
         for _ in range(12):
             id, first = begin(client)
-            tell(client, id, first, "4")
-    kept = rows(log, "calls")
+            found = tell(client, id, first, "4").json()
+            while "ask" in found:  # the others agree
+                found = tell(client, id, found["ask"], "5").json()
+        hour = client.get("/v1/hour").json()
+    assert any(row["served"] for row in rows(log))
+    assert hour["decided_by"] == {"explore": 12}  # nobody failed
+    kept = [row for row in rows(log, "calls") if row["place"] == 1]
     assert {row["expert"] for row in kept} == {*EXPERTS}
     assert [row["propensity"] for row in kept] == pytest.approx([1 / 3] * 12)
     assert {(row["decided_by"], row["propensity"]) for row in rows(log)} == {("explore", None)}

@@ -15,12 +15,12 @@ from l2d.data.confounders import warning
 from l2d.data.sets.guess import Guess, Kinds, experts_by_value, guess_roles, kinds_of
 from l2d.data.sets.long_log import AFTER, EXPERT, REPLY, is_long
 from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, SAID, near_names, reply_columns
-from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, free_columns
+from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, check_role, free_columns
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
 from l2d.logs.databases import reading
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, under
 from l2d.utils.text import counted, listed
 from l2d.utils.user_errors import OneLineParser, answering
 
@@ -100,6 +100,8 @@ def found_roles(sheet: Sheet, named: Mapping[str, Any]) -> tuple[dict[str, str],
     """Roles of experts' columns, kinds and guesses of the others, and the keys that the user would have to add."""
     given = {**{key: named[key] for key in KEYS if named[key] is not None}, **(named["columns"] or {})}
     for role, column in given.items():
+        with under("dataset"):
+            check_role(role)
         sheet.check_column(f"dataset.columns.{role}", str(column))
     kinds = {name: kinds_of(sheet, name) for name in sheet.names}
     own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])

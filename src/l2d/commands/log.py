@@ -43,6 +43,9 @@ def main(arguments: Sequence[str]) -> None:
         if found.left_out:
             rows = counted(found.left_out, "row")
             print(f"left out: {rows} without a propensity (--all keeps them)", file=sys.stderr)
+        if several := sum(len(calls) > 1 for calls in found.calls):
+            rows = counted(several, "row")
+            print(f"{rows} of plans: only the first answer is in the table; train from the log itself", file=sys.stderr)
         if not any(name.startswith((TEXT, NUMBER)) for name in found.columns):
             print("the log kept no inputs (--keep none), so nothing can be trained from it", file=sys.stderr)
         print(f"{options.out}: {counted(len(found.columns['id']), 'row')}")

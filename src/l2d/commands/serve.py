@@ -166,6 +166,8 @@ def swaps_in_log(options: argparse.Namespace) -> int:
 def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = make_serve_parser().parse_args(arguments)
     check_numbers_given(options)
+    if options.promote == "auto" and options.candidate is None:
+        raise ParameterError("--promote", "needs --candidate, the run that may take over", options.promote)
     from l2d.runs.folder import RunFolder
 
     if options.otel:

@@ -15,9 +15,12 @@ from l2d.utils.text import six_digits
 T = TypeVar("T")
 BUSY = 0.05  # the largest share of the time in which the log is read
 SECONDS, STEPS = 300, 12  # of the hour
-# An id begins with the time and has an index; the column time has none.
+# An id begins with the time and has an index; the column time has none. Decisions without a propensity that explored are of plans,
+# which may give another expert's answer though nobody failed.
 COUNTED = """
-SELECT coalesce(d.served, d.expert), CASE WHEN d.served IS NULL OR d.decided_by = 'plan' THEN d.decided_by ELSE 'fallback' END,
+SELECT coalesce(d.served, d.expert),
+       CASE WHEN d.served IS NULL OR d.decided_by = 'plan' OR d.decided_by = 'explore' AND d.propensity IS NULL
+            THEN d.decided_by ELSE 'fallback' END,
        count(*), sum(coalesce(o.price, d.price)), count(coalesce(o.price, d.price)), count(o.decision_id),
        coalesce(sum(coalesce(o.loss, 1 - o.correct)), 0)
 FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >= ? AND d.id < ? GROUP BY 1, 2

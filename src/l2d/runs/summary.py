@@ -132,18 +132,20 @@ def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     guessed = "estimated, since the log does not give them for these rows and experts"
     known = "given" if log.propensities == "given" else guessed
     estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}
-    values = [f"{name} {_estimated(found, prices)}" for name, found in estimates.items()]
+    never = "the log never asked the expert that the router chooses" if metrics.plans is None else "this is a plan"
+    values = [f"{name} {_estimated(found, prices, never)}" for name, found in estimates.items()]
+    own = "own choices" if metrics.plans is None else "first answers, as if all had ended there,"
     return [
         f"from a log: asked on {asked} of the rows; propensities {known}. All losses above are doubly robust estimates.",
         f"value of the router, ± 95 %: {'; '.join(values)}",
-        f"the log's own choices cost {_estimated(log.policy, prices)} {SURE}",
+        f"the log's {own} cost {_estimated(log.policy, prices)} {SURE}",
         *overlap_lines(metrics, log),
     ]
 
 
-def _estimated(found: Estimate | None, prices: Prices) -> str:
+def _estimated(found: Estimate | None, prices: Prices, why: str = "") -> str:
     if found is None:
-        return "unknown, since the log never asked the expert that the router chooses"
+        return f"unknown, since {why}"
     return prices.show(found.value) + prices.plus_minus(found.standard_error)
 
 

@@ -24,6 +24,11 @@ AFTERWARDS = (*OF_AN_EXPERT, "answer_", "probability_", "tokens_", "seconds_")
 IDS = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
 
 
+def check_role(role: str) -> None:
+    if role not in (*ROLES, *KEYS):
+        raise ParameterError(f"columns.{role}", unknown("role", role, (*ROLES, *KEYS)))
+
+
 @dataclass(frozen=True)
 class Named:
     """The columns that the user named, by the keys of dataset=table. columns: those with another name, by role."""
@@ -45,8 +50,8 @@ class Named:
     @classmethod
     def of(cls, columns: Mapping[str, str], merge: Sequence[Sequence[str]], **named: Any) -> Named:
         """columns: {role: column}. Roles of queries are keys of their own; the others are names of columns."""
-        if wrong := next((role for role in columns if role not in (*ROLES, *KEYS)), None):
-            raise ParameterError(f"columns.{wrong}", unknown("role", wrong, (*ROLES, *KEYS)))
+        for role in columns:
+            check_role(role)
         roles = {role: column for role, column in columns.items() if role in ROLES}
         if twice := [column for column in roles.values() if [*roles.values()].count(column) > 1]:
             raise ParameterError("columns", f"{twice[0]} has two roles", dict(columns))
