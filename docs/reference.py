@@ -22,20 +22,17 @@ from typing import Any
 
 import yaml
 
-from l2d.commands.import_outcomes import import_parser
-from l2d.commands.log import make_log_parser
 from l2d.commands.main import COMMANDS, main
 from l2d.config import CONF, Recipe, SearchSettings, Settings, Setup, Trainer, compose, groups, launchers
 from l2d.config.signatures import find_class, read_signature
 from l2d.core import results
-from l2d.utils.parameters import ByForm, RhoRule
+from l2d.utils.parameters import RhoRule
 
 ROOT = Path(__file__).resolve().parent.parent
 # Groups without a class: their keys are those of a dataclass.
 SCHEMAS = {"recipe": Recipe, "setup": Setup, "trainer": Trainer}
 # Keys that name a class or are for reports: a user does not set them.
 OWN_KEYS = {"_target_", "_partial_", "name", "about", "defaults", "hydra"}
-SUBCOMMANDS = {"import": import_parser, "log": make_log_parser}
 
 
 # Types as words
@@ -46,9 +43,6 @@ def in_words(kind: Any) -> str:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         base, *bounds = inner
-        for bound in bounds:
-            if isinstance(bound, ByForm):
-                return f"{in_words(bound.single)}, {in_words(bound.several)}, or a mapping"
         return f"{in_words(base)} {' and '.join(filter(None, map(bound_in_words, bounds)))}".strip()
     if origin in (typing.Union, types.UnionType):
         return " or ".join(filter(None, dict.fromkeys(map(in_words, inner))))
@@ -305,13 +299,6 @@ def help_of(*arguments: str) -> str:
     return out.getvalue().rstrip()
 
 
-def subcommands(name: str) -> list[str]:
-    if name not in SUBCOMMANDS:
-        return []
-    actions = SUBCOMMANDS[name]()._subparsers._group_actions  # type: ignore[union-attr]
-    return [str(word) for action in actions for word in action.choices or ()]
-
-
 def commands() -> str:
     lines = []
     for name, (_, meaning) in COMMANDS.items():
@@ -325,8 +312,6 @@ def commands() -> str:
             "```",
             "",
         ]
-        for word in subcommands(name):
-            lines += [f"### l2d {name} {word}", "", "```text", help_of(name, word), "```", ""]
     return "\n".join(lines)
 
 

@@ -217,7 +217,10 @@ def test_a_client_that_left_costs_no_more(
     servers[ranking[0]].behaviour = "stall" if stream else "hang"
     with listening(make_service(run.path, log, upstreams=servers)) as url:
         asyncio.run(leave(url, {**CHAT, "stream": stream}, servers[ranking[0]]))
-        assert count_of(httpx, url, 'l2d_requests_total{endpoint="/v1/chat/completions",status="499"}') == 1
+        left, end = 'l2d_requests_total{endpoint="/v1/chat/completions",status="499"}', time.monotonic() + 10
+        while not count_of(httpx, url, left) and time.monotonic() < end:  # it is counted when the server notices
+            time.sleep(0.05)
+        assert count_of(httpx, url, left) == 1
     assert sum(len(server.seen) for server in servers.values()) == 1
 
 

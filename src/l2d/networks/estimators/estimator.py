@@ -82,6 +82,10 @@ class Scaled(Estimator):
     std: Tensor
     unit: Tensor
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.unit = torch.tensor(False)
+
     def set_scale(self, inputs: Tensor, *, unit: bool) -> None:
         self.mean, self.std = scale_of(inputs.float())
         self.unit = torch.tensor(unit)
