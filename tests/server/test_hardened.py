@@ -214,7 +214,7 @@ def test_a_client_that_left_costs_no_more(
     stream: bool, run: Untrained, log: Path, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]
 ) -> None:
     """Its call is cancelled, nobody else is asked, and it is counted as 499."""
-    servers[ranking[0]].behaviour = "stall" if stream else "hang"
+    servers[ranking[0]].behaviour = "hang"
     with listening(make_service(run.path, log, upstreams=servers)) as url:
         asyncio.run(leave(url, {**CHAT, "stream": stream}, servers[ranking[0]]))
         left, end = 'l2d_requests_total{endpoint="/v1/chat/completions",status="499"}', time.monotonic() + 10
