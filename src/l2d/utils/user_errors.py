@@ -100,10 +100,11 @@ def one_line(error: BaseException) -> str:
         group, _, choice = error.missing_cfg_file.rpartition("/")  # such as method/mildd
         options, file = list(error.options or ()), error.missing_cfg_file
         return f"{group}={choice}: {unknown('choice', choice, options)}" if options else f"{file}: no such config"
-    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
-        parent = cause.parent_node
-        beside = OmegaConf.to_container(parent, resolve=False) if isinstance(parent, DictConfig) else None
-        return f"{cause.full_key}: {unknown('key', str(cause.key), map(str, beside or ()))}"
+    for one in (error, cause):  # in a debugger OmegaConf's own errors have causes too
+        if isinstance(one, ConfigAttributeError | ConfigKeyError) and one.full_key:
+            parent = one.parent_node
+            beside = OmegaConf.to_container(parent, resolve=False) if isinstance(parent, DictConfig) else None
+            return f"{one.full_key}: {unknown('key', str(one.key), map(str, beside or ()))}"
     if isinstance(error, OverrideParseException):
         key, equals, _ = error.override.partition("=")
         quoted = f"""'{key}="VALUE"', in a list '{key}=["A","B"]'; in a mapping, put a backslash before ( ) and ="""
