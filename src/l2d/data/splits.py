@@ -45,8 +45,8 @@ def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -
         return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is not None:
         return _sides(torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True))
-    classes = len(arrays.train_labels.unique())
-    if arrays.panel is None and math.ceil(fraction * len(arrays.train_labels)) < classes:  # a user's table may have many labels
+    n, classes = len(arrays.train_labels), len(arrays.train_labels.unique())
+    if arrays.panel is None and math.ceil(fraction * n) < classes:  # a user's table may have many labels
         raise ParameterError("validation_fraction", f"is too small: each of {classes:,} classes needs a row", fraction)
     return stratified_split(arrays.train_labels, fraction, seed, arrays.groups)
 
