@@ -147,6 +147,16 @@ def test_more_rows_would_show_it(n: int, mean: float, level: float) -> None:
         assert p_value(ones(int(np.ceil(k / n * needed - 1e-6)), needed), level) <= 0.05
 
 
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.floats(0.001, 0.999), st.data())
+def test_any_groups_have_a_p_value(sizes: list[int], level: float, data: st.DataObject) -> None:
+    """Also those that are exactly at the level, or hardly above it."""
+    given_sizes = torch.tensor(sizes).double()
+    wrong = torch.tensor([data.draw(st.integers(0, size)) for size in sizes]).double()
+    assert 0 <= p_value(wrong, level, given_sizes) <= 1
+    assert float(wrong.sum() / given_sizes.sum()) <= least_level(wrong, 0.95, given_sizes) <= 1
+    assert p_value(torch.ones(10).double(), 0.5, torch.full((10,), 2.0).double()) == 1
+
+
 def test_groups_keep_the_level() -> None:
     """Texts that are always wrong come three times as often as others: the rows' true error is 3·.1/(3·.1 + .9) = .25."""
     rng, below = np.random.default_rng(0), 0

@@ -15,7 +15,7 @@ def complement(costs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
 
 
 def rewards_of(kind: str, costs: Tensor, scale: Tensor | float) -> Tensor:
-    """c̄ [..., p] only complement uses the scale."""
+    """c̄ [..., p] of this kind; only complement uses the scale."""
     return sum_others(costs) if kind == "sum_others" else complement(costs, scale)
 
 

@@ -33,14 +33,18 @@ def p_value(errors: Tensor, level: float, sizes: Tensor | None = None) -> float:
 
 def tilted(excess: Tensor) -> float:
     """The p-value of a mean [n] above 0 by the normal law, with the variance that the values have if exponential weights bring
-    their mean to 0: few large values count as they would then. 0 if all values are below 0."""
+    their mean to 0: few large values count as they would then. 0 if no value is above 0, 1 if the mean is not below."""
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
+    if excess.sum() > -ROUNDING or excess.max() <= 0:
+        return float(excess.sum() > -ROUNDING)
     scaled = excess / excess.abs().max()
-    if scaled.max() <= 0 or scaled.sum() > -ROUNDING:
-        return float(scaled.max() > 0)
-    power = brentq(lambda t: float((scaled * (t * (scaled - scaled.max())).exp()).sum()), 0.0, MOST_POWER)
+
+    def mean(power: float) -> float:
+        return float((scaled * (power * (scaled - scaled.max())).exp()).sum())
+
+    power = brentq(mean, 0.0, MOST_POWER) if mean(MOST_POWER) > 0 else MOST_POWER
     weights = (power * scaled).softmax(dim=0)
     return float(ndtr(float(scaled.mean() / (weights @ scaled**2).sqrt()) * len(scaled) ** 0.5))
 

@@ -40,7 +40,7 @@ from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted
 
 
-@dataclass
+@dataclass(eq=False)
 class OutOfMemory(Exception):
     parts: int  # the next number of micro-batches per batch
 
