@@ -29,7 +29,7 @@ FLOORS = [
     ["commands"],
 ]
 ROOMS = [room for floor in FLOORS for room in floor]
-TOP = {"__init__.py", "__main__.py", "functional.py"}  # above all rooms
+TOP = {"__init__.py", "__main__.py", "functional.py", "train.py"}  # above all rooms
 HEAVY = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers"}
 ADAPTER = "l2d.config.hydra_adapter"  # the one module that uses what Hydra, OmegaConf and torch do not publish
 UNPUBLISHED_OF = ("hydra", "omegaconf", "torch")

@@ -37,7 +37,8 @@ usage: l2d COMMAND [ARGUMENTS ...]
 commands:"""
 
 
-def console() -> None:
+def console(*before: str) -> None:
+    """before: words that go before those of the command line."""
     done = False
 
     def leave() -> None:
@@ -51,7 +52,7 @@ def console() -> None:
             os._exit(0)
 
     atexit.register(leave)  # first, so that it runs after the functions that libraries register
-    main(sys.argv[1:])
+    main([*before, *sys.argv[1:]])
     done = True
 
 
