@@ -65,23 +65,26 @@ def unchanged() -> list[Row]:
 
 
 def sizes_table(rows: Sequence[Row]) -> str:
-    """A line for each set and method: the loss by the size of ρ, with the validation loss of the first seed, by which one would
-    choose."""
+    """A line for each set and method: the loss by the size of ρ, with the validation loss of the first seed, by which one
+    chooses, and the difference of the two methods with what is chosen."""
     lines = []
     kept = [row for row in rows if row["part"] == "as it is"]
     for dataset in SETS:
+        chosen = {}
         for method in ("tdef", "mild"):
             here = [row for row in kept if (row["dataset"], row["method"]) == (dataset, method)]
             found = {rho: [row for row in here if row["rho"] == rho] for name, rho in SIZES if name == method}
-            first = {rho: records.by_seed(some, "validation").get(0) for rho, some in found.items()}
-            least = min(value for value in first.values() if value is not None)
+            first = {rho: records.by_seed(some, "validation")[0] for rho, some in found.items()}
+            least = min(first, key=first.__getitem__)
             lines.append([f"{records.title_of(dataset)} III", method])
             for rho, some in found.items():
-                value = first[rho]
-                text = "missing" if value is None else f"{value:.4f}" if value > least else f"**{value:.4f}**"
-                shown = records.shown([*records.by_seed(some, "test").values()])
-                lines[-1].append(f"{text}; {shown}" if some else text)
-    head = ["paper's recipe", "method", "ρ = 0.2", "ρ = 1", "ρ = 5.2 (mild: by the theory)"]
+                text = f"**{first[rho]:.4f}**" if rho == least else f"{first[rho]:.4f}"
+                lines[-1].append(f"{text}; {records.shown([*records.by_seed(some, 'test').values()])}")
+            chosen[method] = records.by_seed(found[least], "test")
+        lines[-1].append(records.difference(chosen["mild"], chosen["tdef"]))
+    sizes = ("ρ = 0.2", "ρ = 1", "ρ = 5.2 (mild: by the theory)")
+    head = ["paper's recipe", "method", *sizes, "mild − tdef, chosen, 95 %"]
+    lines = [[*line, ""][: len(head)] for line in lines]
     return f"{records.markdown(head, lines)}\n\n`bench/paper_recipe.py`; {records.foot(kept)}"
 
 
