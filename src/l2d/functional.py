@@ -12,8 +12,7 @@ from l2d.core.costs import cheapest
 from l2d.core.decisions import deferral_loss
 from l2d.core.rewards import complement, sum_others
 from l2d.methods.comp_sum import comp_sum_loss
-from l2d.methods.cross_entropy import weighted_cross_entropy
-from l2d.methods.ldam import ldam_loss, ldam_margins
+from l2d.methods.cross_entropy import ldam_loss, ldam_margins, weighted_cross_entropy
 
 __all__ = ["ce_loss", "cwce_loss", "deferral_loss", "ldam_loss", "ldam_margins", "mild_loss", "tdef_loss"]
 

@@ -12,10 +12,9 @@ import torch
 from l2d.assembly.assemble import assemble, sampled, take_evidence
 from l2d.config import check, compose
 from l2d.core.costs import cheapest
-from l2d.costs.cost import Cost
-from l2d.costs.error import ErrorCost
+from l2d.costs.cost import Cost, ErrorCost
 from l2d.costs.extreme import ExtremePrices
-from l2d.costs.price_list import PriceList
+from l2d.costs.prices import PriceList
 from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.data.sets.digits import Digits
 from l2d.data.split import Split

@@ -119,7 +119,7 @@ def plain_kinds(kind: Any) -> list[Any]:
 MINE = """
 from typing import Literal
 
-from l2d.methods.focal import Focal
+from l2d.methods.cross_entropy import Focal
 from l2d.utils.parameters import Positive, Share
 
 from {dots}parts import Other as Base
@@ -213,9 +213,16 @@ def test_optimizers_of_torch() -> None:
 
 
 def test_what_may_exist() -> None:
-    for target in ("l2d.methods.focal.Focal", "torch.optim.Adam", "json.JSONDecoder", "__main__.Mine"):
+    for target in ("l2d.methods.cross_entropy.Focal", "torch.optim.Adam", "json.JSONDecoder", "__main__.Mine"):
         assert may_exist(target), target
-    wrong = ("l2d.methods.focal.Focall", "l2d.methods.Focal", "json.nothing.Here", "no_such_module.Mine", "Mine", "")
+    wrong = (
+        "l2d.methods.cross_entropy.Focall",
+        "l2d.methods.Focal",
+        "json.nothing.Here",
+        "no_such_module.Mine",
+        "Mine",
+        "",
+    )
     for target in wrong:
         assert not may_exist(target), target
 
@@ -227,7 +234,7 @@ def test_only_the_very_module_of_a_class_counts(package: str) -> None:
         assert find_class(target) is None
         assert read_signature(target) is None
     assert find_class("__main__.Mine") is None
-    assert find_class("l2d.methods.focal.inner.Focal") is None  # a module has no modules in it
+    assert find_class("l2d.methods.cross_entropy.inner.Focal") is None  # a module has no modules in it
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import torch
 from tests.costs.panels import answers, every_row, panel
 
-from l2d.costs.error import ErrorCost
+from l2d.costs.cost import ErrorCost
 
 
 def test_all_prices_are_zero() -> None:

@@ -10,7 +10,7 @@ from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import relevant
 from l2d.core.prices import PriceUnit
-from l2d.costs.price_columns import PriceColumns
+from l2d.costs.prices import PriceColumns
 from l2d.utils.errors import L2DError, ParameterError
 
 # Expert a costs 1 on the first row and 2 on the second, expert b 0.5 and 0.

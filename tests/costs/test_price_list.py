@@ -11,7 +11,7 @@ from tests.costs.panels import NAMES, answers, every_row, panel
 
 from l2d.config import check, compose
 from l2d.core.prices import PriceUnit, prices_in_order
-from l2d.costs.price_list import PriceList
+from l2d.costs.prices import PriceList
 from l2d.utils.errors import L2DError, ParameterError
 
 ROWS = answers([[0, 1, 1], [1, 1, 0]])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.methods.focal import Focal, focal_loss
+from l2d.methods.cross_entropy import Focal, focal_loss
 
 
 def test_by_hand() -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.methods.ldam import LDAM, ldam_loss, ldam_margins
+from l2d.methods.cross_entropy import LDAM, ldam_loss, ldam_margins
 
 
 def test_margins_and_loss_by_hand() -> None:

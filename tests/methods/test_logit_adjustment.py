@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.core.decisions import argmax_last
-from l2d.methods.logit_adjustment import LogitAdjustment
+from l2d.methods.cross_entropy import LogitAdjustment
 
 # The cheapest is expert 1 three times and expert 2 once.
 COSTS = torch.tensor([[0.0, 1.0], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])

@@ -12,8 +12,7 @@ import l2d
 from l2d.analysis.log_value import log_value
 from l2d.config import Experiment, check, compose, to_plain
 from l2d.core.results import read_metrics
-from l2d.router.plan_curve import plan_curve_figure, plan_points
-from l2d.router.plan_tree import paths_of, tree_lines
+from l2d.router.plan_pictures import paths_of, plan_curve_figure, plan_points, tree_lines
 from l2d.router.trained import plan_of
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import result_table

@@ -66,7 +66,7 @@ def draw_curves(words: Sequence[str]) -> str:
 
 def draw_plans(run: Path) -> str:
     """Write curve.csv and curve.png into a run of method=plan; return where."""
-    from l2d.router.plan_curve import plan_curve_figure, plan_points
+    from l2d.router.plan_pictures import plan_curve_figure, plan_points
     from l2d.router.router import Router
 
     router = Router.load(run)

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from l2d.core.results import ExtremeShares
@@ -35,6 +36,13 @@ class Cost:
     def facts(self, panel: Panel, train: Tensor) -> ExtremeShares | None:  # noqa: ARG002 (for costs that have some)
         """Facts about the prices for metrics.json."""
         return None
+
+
+class ErrorCost(Cost):
+    """c_k = 1[g_k(x) ≠ y]: all prices are 0."""
+
+    def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
+        return torch.zeros(len(panel.names), dtype=torch.float64)
 
 
 class ScaledCost(Cost):

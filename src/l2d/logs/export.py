@@ -95,7 +95,10 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
     runs = {name: RunInputs.read(about[name]) for name in deciding if name in about}
     check_units(file, kept, runs)
     columns = {name: [row[name] for row in kept] for name in ("expert", "router_choice")}
-    columns |= outcomes_of_rows(kept)
+    if all(row["correct"] is not None for row in kept):
+        columns["correct"] = [row["correct"] for row in kept]
+    else:
+        columns["loss"] = [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in kept]
     columns |= {name: [row[name] for row in kept] for name in ("price", "latency", "propensity")}
     columns |= {"time": [round(row["time"], 3) for row in kept], **scales_of_rows(kept, runs)}
     filled = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
@@ -153,12 +156,6 @@ def scales_of_rows(rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[s
     if all(run.unit.error_price is None for run in runs.values()):
         return {}
     return {SCALE: [runs[row["run"]].unit.scale if row["run"] in runs else None for row in rows]}
-
-
-def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:
-    if all(row["correct"] is not None for row in rows):
-        return {"correct": [row["correct"] for row in rows]}
-    return {"loss": [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in rows]}
 
 
 def inputs_of_rows(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from l2d.router.added import NewExpert, with_expert
 from l2d.router.capacity import Capacity, within_capacity
 from l2d.router.choices import Choice, make_choices
 from l2d.router.export import export_router
-from l2d.router.plan_tree import plot_plan
+from l2d.router.plan_pictures import plot_plan
 from l2d.router.plans import Step, begin, given_replies, score_plan
 from l2d.router.prices import costs_for, repriced
 from l2d.router.queries import file_inputs

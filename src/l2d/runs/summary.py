@@ -21,10 +21,10 @@ SURE = "(95 %)"  # after each ±
 
 def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is compared with."""
-    baselines = metrics.baselines
+    baselines, by_fold = metrics.baselines, " by fold" if cross_validated(metrics) else ""
     scores: dict[str, Score | None] = {
         "router": metrics,
-        guarded_name(metrics): metrics.guarded if shows_guarded(metrics) else None,
+        f"router, guarded{by_fold}": metrics.guarded if shows_guarded(metrics) else None,
         "oracle": baselines.oracle,
         "best simple plan": None if metrics.plans is None else metrics.plans.simple,
         "best single expert": baselines.best_single,
@@ -71,10 +71,6 @@ def shows_guarded(metrics: RunMetrics) -> bool:
     guarded = metrics.guarded
     differs = (guarded.deferral_loss, guarded.ratios) != (metrics.deferral_loss, metrics.ratios)
     return differs and (guarded.changes_decisions or cross_validated(metrics))
-
-
-def guarded_name(metrics: RunMetrics) -> str:
-    return "router, guarded by fold" if cross_validated(metrics) else "router, guarded"
 
 
 def cross_validated(metrics: RunMetrics) -> bool:
