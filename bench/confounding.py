@@ -26,7 +26,7 @@ from l2d.core.guard import paired
 from l2d.data.arrays import Answers
 from l2d.data.confounders import clustered, encoded
 from l2d.data.sheet import Sheet
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.data.text.words import Words
 from l2d.logs.model import fit_log_model
 from l2d.utils.text import Z

@@ -22,7 +22,7 @@ from l2d.core.guard import paired
 from l2d.core.off_policy import policy_value, value_of
 from l2d.data.arrays import Answers
 from l2d.data.sheet import write_sheet
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
 from records import MADE, Results, Row, about, given_paths, markdown, origin, trained

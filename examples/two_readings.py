@@ -12,9 +12,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from l2d.core.costs import cheapest
+from l2d.core.costs import cheapest, sum_others
 from l2d.core.decisions import argmax_last
-from l2d.core.rewards import sum_others
 from l2d.core.rho import rho_by_rule
 from l2d.experts.partition import class_owners
 from l2d.utils.text import aligned

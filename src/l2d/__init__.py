@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
     if name == "functional":
         return import_module("l2d.functional")
     if name == "__version__":
-        return import_module("l2d.utils.version").own_version()
+        return import_module("l2d.utils.text").own_version()
     raise AttributeError(f"module 'l2d' has no attribute {name!r}")
 
 

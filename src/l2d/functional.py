@@ -8,9 +8,8 @@ They are the functions that the methods of `l2d train` use; a method adds what i
 import torch
 from torch import Tensor
 
-from l2d.core.costs import cheapest
+from l2d.core.costs import cheapest, complement, sum_others
 from l2d.core.decisions import deferral_loss
-from l2d.core.rewards import complement, sum_others
 from l2d.methods.comp_sum import comp_sum_loss
 from l2d.methods.cross_entropy import ldam_loss, ldam_margins, weighted_cross_entropy
 

@@ -17,7 +17,7 @@ from l2d.costs.extreme import ExtremePrices
 from l2d.costs.prices import PriceList
 from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.data.sets.digits import Digits
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts

@@ -10,7 +10,7 @@ import torch
 from l2d.commands.experts import accuracy_table, experts_job
 from l2d.config import compose
 from l2d.data.arrays import Answers, Panel
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.utils.errors import L2DError
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
+from l2d.core.costs import complement, complement_scale, sum_others
 from l2d.core.decisions import argmax_last, comp_sum_posterior, deferral_loss, stationary_log
-from l2d.core.rewards import complement, complement_scale, sum_others
 from l2d.methods.comp_sum import comp_sum_loss
 
 

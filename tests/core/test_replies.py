@@ -7,8 +7,7 @@ from torch import Tensor
 
 from l2d.core.replies import Replies
 from l2d.data.arrays import Answers, Arrays, Panel, divided
-from l2d.data.split import Split
-from l2d.data.splits import pooled, with_test_fold
+from l2d.data.splits import Split, pooled, with_test_fold
 
 
 def replies(n: int, begin: int = 0) -> Replies:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.core.rewards import complement, complement_scale, sum_others
+from l2d.core.costs import complement, complement_scale, sum_others
 
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]])
 

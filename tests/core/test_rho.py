@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.core.rewards import sum_others
+from l2d.core.costs import sum_others
 from l2d.core.rho import build_rho, cheapest_counts, reward_mass, rho_by_rule, rho_shares, tie_groups
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Rho

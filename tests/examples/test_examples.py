@@ -12,8 +12,7 @@ import two_readings
 from consistency import judge
 from scipy.integrate import quad
 
-from l2d.core.costs import cheapest
-from l2d.core.rewards import sum_others
+from l2d.core.costs import cheapest, sum_others
 from l2d.core.rho import cheapest_counts, reward_mass, rho_shares
 from l2d.experts.partition import class_owners
 from l2d.experts.synthetic import synthetic_predictions

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from l2d.core.costs import paid
-from l2d.core.rewards import sum_others
+from l2d.core.costs import paid, sum_others
 from l2d.core.rho import rho_shares
 from l2d.methods.comp_sum import comp_sum_loss
 from l2d.utils.errors import ParameterError

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from l2d.core.costs import sum_others
 from l2d.core.decisions import argmax_last, comp_sum_posterior
-from l2d.core.rewards import sum_others
 from l2d.methods.comp_sum import comp_sum_loss
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from l2d.assembly.make import make
 from l2d.config import check, compose
-from l2d.core.costs import cheapest
+from l2d.core.costs import cheapest, sum_others
 from l2d.core.decisions import argmax_last, deferral_loss
-from l2d.core.rewards import sum_others
 from l2d.methods import cost_sensitive as cs
 from l2d.methods.comp_sum import comp_sum_loss, comp_sum_phi, comp_sum_terms
 from l2d.methods.cost_sensitive import CostSensitive, comp_sum_psi, hinge, max_form, pair_margins, sum_form

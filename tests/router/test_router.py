@@ -33,7 +33,7 @@ from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, held_out
 from l2d.training.walk import train
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.version import own_version
+from l2d.utils.text import own_version
 
 DIGITS = ["router.width=4", "recipe.batch_size=128", "recipe.optimizer.lr=0.01"]
 # Text takes more than two epochs, or a higher rate, before it goes to more than one expert.

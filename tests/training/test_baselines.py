@@ -13,7 +13,7 @@ from tests.data.sets.test_table import Cells
 from tests.router.finished import CELLS, N, untrained
 
 from l2d.data.arrays import Answers
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.training.baselines import best_of_category, best_of_neighbours, simple_scores
 
 LISTED = ("cost=error_plus_cost", "cost.prices=[0.05,0.01,0.03]")

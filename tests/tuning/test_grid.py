@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.config.composing import override_text
-from l2d.core.rewards import sum_others
+from l2d.core.costs import sum_others
 from l2d.core.rho import build_rho
 from l2d.tuning.study import own_grid, rho_at, rho_grid
 from l2d.utils.errors import L2DError

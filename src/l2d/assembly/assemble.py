@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from l2d.config.schema import Settings
-from l2d.core.costs import cheapest, check_costs, noisy
+from l2d.core.costs import cheapest, check_costs, largest_known, noisy
 from l2d.core.off_policy import doubly_robust
 from l2d.core.results import ExtremeShares
-from l2d.core.rewards import largest_known
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Answers, Arrays, Panel, fingerprint_of
-from l2d.data.split import Split
-from l2d.data.splits import resample, split
+from l2d.data.splits import Split, resample, split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ExpertRequest, Experts
 from l2d.lightning.threads import one_thread_if_small

@@ -16,7 +16,7 @@ from l2d.config import Experiment
 from l2d.config.identity import expert_identity
 from l2d.core.ridge import channel_statistics
 from l2d.data.arrays import Arrays, fingerprint_of
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import learning
@@ -111,17 +111,13 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     if settings.checkpoint == "best_loss" and splits.propensities is not None:
         raise ParameterError("checkpoint", "a log does not know this loss; use last or best", settings.checkpoint)
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
-    train = splits.train
+    train, classes, largest = splits.train, splits.arrays.num_classes, splits.largest_cost
     means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
-    method = make_method(
-        experiment, train.costs, splits.arrays.num_classes, largest_cost=splits.largest_cost, mean_costs=means
-    )
+    method = make_method(experiment, train.costs, classes, largest_cost=largest, mean_costs=means)
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
-    aux = make_aux(
-        settings.aux, settings.aux_weight, train.costs, train.labels, splits.arrays.num_classes, splits.largest_cost
-    )
+    aux = make_aux(settings.aux, settings.aux_weight, train.costs, train.labels, classes, largest)
     network = make_network(experiment, splits, method)
     with blaming(experiment.method):
         fit_at_once(method, network, train, splits.price_weights)

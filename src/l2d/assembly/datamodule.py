@@ -8,7 +8,7 @@ from torch import Tensor
 
 from l2d.assembly.assemble import Splits
 from l2d.data.batches import Batch, Batches, Inputs, eval_batch, place
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.utils.errors import ParameterError
 
 

@@ -28,14 +28,15 @@ COLUMNS = ("own", "others", "overall")
 
 def accuracy_table(splits: "Splits") -> str:
     """Per expert and split, the share of right answers on its own classes, on the others, overall."""
-    from l2d.experts.accuracy import accuracy_by_expert
+    from l2d.core.metrics import accuracy_by_expert
 
     header, rows = ["right answers"], [[name] for name in splits.panel.names]
     for name in SPLITS:
         split = getattr(splits, name)
         header += [f"{name}: {column}" for column in COLUMNS]
-        for row, found in zip(rows, accuracy_by_expert(split.answers, split.labels, splits.panel.knows), strict=True):
-            row += ["-" if value is None else f"{value:.2%}" for value in found]
+        found = accuracy_by_expert(split.answers.errors, split.labels, splits.panel.knows)
+        for row, shares in zip(rows, found, strict=True):
+            row += ["-" if value is None else f"{value:.2%}" for value in shares]
     return aligned(header, rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from l2d.utils.errors import unknown
-from l2d.utils.version import own_version
+from l2d.utils.text import own_version
 
 # command: (module, what it does)
 COMMANDS = {

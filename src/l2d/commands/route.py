@@ -212,9 +212,7 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
 
 def route_files(options: argparse.Namespace) -> None:
     if options.out is None or options.capacity is not None:
-        raise ParameterError(
-            "--file", "several files need --out, a new folder, and cannot have --capacity", options.file
-        )
+        raise ParameterError("--file", "several files need --out, a new folder, and take no --capacity", options.file)
     router = load_router(options)
     tell_how_it_decides(router)
     from l2d.large.route import route_large

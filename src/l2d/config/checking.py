@@ -26,10 +26,15 @@ ADDED = {
 # Classes that a config from a file may name: those of these rooms, the log, and our own optimizer.
 ROOMS = r"(costs|data|experts|methods|networks|runs)\.[\w.]+"
 OWN_CLASSES = re.compile(rf"l2d\.({ROOMS}|logs\.dataset\.ServerLog|lightning\.muon\.Muon)")
-# Classes that run folders of earlier versions know by another path.
+# Modules that run folders of earlier versions know by another name.
 MOVED = {
-    "l2d.learning.muon.Muon": "l2d.lightning.muon.Muon",
-    "l2d.serving.server.log_dataset.ServerLog": "l2d.logs.dataset.ServerLog",
+    "l2d.learning.muon": "l2d.lightning.muon",
+    "l2d.serving.server.log_dataset": "l2d.logs.dataset",
+    "l2d.costs.error": "l2d.costs.cost",
+    **dict.fromkeys(("l2d.costs.price_list", "l2d.costs.price_columns"), "l2d.costs.prices"),
+    **dict.fromkeys(
+        (f"l2d.methods.{name}" for name in ("focal", "ldam", "logit_adjustment")), "l2d.methods.cross_entropy"
+    ),
 }
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
 OPTIMIZER_KINDS = {"lr": Positive, "weight_decay": NonNegative}
@@ -96,7 +101,8 @@ def read_recipe(key: str, values: Any, trust: Sequence[str] | None) -> Recipe:
 def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial: bool = False) -> Component:
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise ParameterError(key, "must be a mapping that names a class, _target_: MODULE.CLASS", node)
-    target = str(MOVED.get(node["_target_"], node["_target_"]))
+    module, _, name = node["_target_"].rpartition(".")
+    target = f"{MOVED.get(module, module)}.{name}"
     trusted = is_trusted(target, trust)
     if trusted and not may_exist(target):
         raise ParameterError(f"{key}._target_", "no such class", target)

@@ -75,9 +75,7 @@ class Settings:
     """The keys of conf/base.yaml that are not groups."""
 
     seed: Seed = _key("of every random draw: validation split, experts, initial weights, order of the batches")
-    decision: Literal["argmax", "posterior"] = _key(
-        "argmax of the scores (the paper's), or of the reward recovered from them"
-    )
+    decision: Literal["argmax", "posterior"] = _key("argmax of the scores (the paper's), or of the reward they imply")
     validation_fraction: ProperShare = _key("share of the training rows to hold out, drawn by seed, stratified")
     fold: str | None = _key("2/5: hold out the second of five folds instead of that share")
     evaluation: Literal["auto", "holdout", "cross_validate"] = _key(
@@ -85,7 +83,7 @@ class Settings:
         " then train on all rows; auto (dataset=table): cross_validate for outcomes of at most 20,000 rows without a split column"
     )
     sampling: Literal["none", "over", "under"] = _key(
-        "resample the training rows: each expert is the cheapest equally often"
+        "resample training rows: each expert is the cheapest equally often"
     )
     missing: Literal["direct", "ips", "dr"] = _key(
         "how methods that need every cost learn from a log: from expected costs, by inverse propensity, or doubly robust"
@@ -108,9 +106,7 @@ class SearchSettings:
 
     search: Literal["paper"] | None = _key("paper: search; null: train")
     offsets: list[float] | None = _key("added to theory's ρ, one for all experts; null: the paper's -5,-4,…,5")
-    values: dict[str, Annotated[list[Any], MinLen(1)]] | None = _key(
-        "instead of ρ, your own grid: '{method.tau: [0.5, 1]}'"
-    )
+    values: dict[str, Annotated[list[Any], MinLen(1)]] | None = _key("instead of ρ, a grid: '{method.tau: [0.5, 1]}'")
     seeds: Seeds = _key("a trial's score is the mean over these")
     folds: Count = _key("2 or more: cross-validate each trial on this many folds")
     final_seeds: Seeds = _key("the winner is trained and tested with these")

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import isnan
 
 import torch
 from torch import Tensor
@@ -131,3 +132,13 @@ def routing_metrics(
         prices=mean_prices,
         experts=[ExpertAlone(name, cost - price, price, error) for name, (cost, error), price in alone],
     )
+
+
+def accuracy_by_expert(errors: Tensor, labels: Tensor, knows: Tensor | None) -> list[tuple[float | None, ...]]:
+    """For each expert, the shares of right answers on its own classes, on the others', and overall, None if there is no such row.
+    errors [n, p], NaN where an expert was not asked. knows: bool [p, num_classes], the classes that each expert knows."""
+    right = 1 - errors.double()
+    everything = torch.ones_like(right, dtype=torch.bool)
+    own, others = (~everything, ~everything) if knows is None else (knows[:, labels].T, ~knows[:, labels].T)
+    shares = [right.where(rows, torch.nan).nanmean(dim=0).tolist() for rows in (own, others, everything)]
+    return [tuple(None if isnan(one) else one for one in three) for three in zip(*shares, strict=True)]

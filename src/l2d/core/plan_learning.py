@@ -68,14 +68,11 @@ def learn_chances(view: View, right: Tensor, seen: Tensor | None = None) -> Tens
     features, outcomes, held = (torch.cat(column) for column in zip(*parts, strict=True))
     mean, spread = features.mean(dim=0), features.std(dim=0, correction=0)
     spread = torch.where(spread < CONSTANT, 1.0, spread)
-    points, outcomes = (
-        torch.cat([(features - mean) / spread, torch.ones(len(features), 1)], dim=1),
-        outcomes.to(features),
-    )
+    points = torch.cat([(features - mean) / spread, torch.ones(len(features), 1)], dim=1)
+    outcomes = outcomes.to(features)
     whole = logistic(points, outcomes)
-    found = torch.stack(
-        [*(logistic(points[held != fold], outcomes[held != fold], whole) for fold in range(FOLDS)), whole]
-    )
+    others = [held != fold for fold in range(FOLDS)]
+    found = torch.stack([*(logistic(points[rows], outcomes[rows], whole) for rows in others), whole])
     slopes = found[:, :-1] / spread
     return torch.cat([slopes, found[:, -1:] - slopes @ mean[:, None]], dim=1)
 

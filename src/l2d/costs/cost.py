@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from l2d.core.costs import largest_known
 from l2d.core.results import ExtremeShares
-from l2d.core.rewards import largest_known
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NoiseKind, NonNegative, Positive

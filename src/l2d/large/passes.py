@@ -202,6 +202,4 @@ def start_ray(needed: int) -> None:
             raise L2DError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from error
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= needed for node in nodes):
-        raise L2DError(
-            f"Ray: no machine has a CPU and {needed / 2**30:.1f} GiB of memory, which a worker needs; add one"
-        )
+        raise L2DError(f"Ray: no machine has a CPU and {needed / 2**30:.1f} GiB of memory, as a worker needs; add one")

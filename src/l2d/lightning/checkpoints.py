@@ -18,9 +18,8 @@ SHARE = 0.05  # of the training time, at most, for writing checkpoints
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or every few if writing would take more than 5 % of the time. folder: None writes no file.
-    monitor: it also holds the weights of the epoch with the least value of this metric (the first of equals). patience:
-    training ends after this many epochs without a new best. Lightning's ModelCheckpoint
-    is not atomic across filesystems."""
+    monitor: it also holds the weights of the epoch with the least value of this metric (the first of equals). patience: training
+    ends after so many epochs without a new best. Lightning's ModelCheckpoint is not atomic across filesystems."""
 
     def __init__(self, folder: Path | None, monitor: str | None, patience: int | None = None) -> None:
         self.folder, self.monitor = folder, monitor

@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from l2d.core.guard import paired
 from l2d.core.off_policy import Logged, doubly_robust, weights_of
 from l2d.core.ridge import channel_statistics, fit_crossed, standardised
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.utils.errors import L2DError
 from l2d.utils.seeding import stream
 

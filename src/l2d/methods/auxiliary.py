@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from l2d.core.rewards import complement, complement_scale
+from l2d.core.costs import complement, complement_scale
 from l2d.methods.one_vs_all import one_vs_all_loss
 from l2d.methods.priced import UNKNOWN, label_loss
 from l2d.utils.errors import ParameterError

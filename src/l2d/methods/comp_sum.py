@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from l2d.core.costs import complement_scale, rewards_of
 from l2d.core.decisions import at_least_float32, comp_sum_posterior
-from l2d.core.rewards import complement_scale, rewards_of
 from l2d.core.rho import build_rho
 from l2d.methods.method import Method
 from l2d.utils.errors import ParameterError

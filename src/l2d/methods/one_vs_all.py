@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from l2d.core.costs import complement, complement_scale
 from l2d.core.decisions import argmax_last, at_least_float32
-from l2d.core.rewards import complement, complement_scale
 from l2d.methods.method import Method
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Count, Share

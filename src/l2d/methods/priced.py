@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from l2d.core.costs import complement_scale
 from l2d.core.decisions import at_least_float32
 from l2d.core.groups import smoothed_means
-from l2d.core.rewards import complement_scale
 from l2d.methods.method import Evidence, Method
 from l2d.methods.one_vs_all import one_vs_all_loss
 from l2d.networks.estimators.linear import NO_LABELS

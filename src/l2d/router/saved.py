@@ -15,7 +15,7 @@ from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, write_weights
 from l2d.runs.folder import SAVED, RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_json
-from l2d.utils.version import own_version
+from l2d.utils.text import own_version
 
 
 def save_router(router: TrainedRouter, folder: Path) -> None:

@@ -117,9 +117,7 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
     """Launch cells until all are done or have failed; return those that failed, with their reasons. A cell that another process
     holds is polled, and taken over if that process dies. launch(todo, number): the first cell gets this launch number. A run that
     wrote <number>.started, but neither a result nor <number>.error, was killed."""
-    old = {
-        cell: cell.run.stamp if force else 0 for cell in cells
-    }  # of results from before the sweep, which do not count
+    old = {cell: cell.run.stamp if force else 0 for cell in cells}  # of results that do not count
     failed = {cell: problem for cell in cells if (problem := first_problem(cell, force))}
 
     def is_done(cell: Cell) -> bool:

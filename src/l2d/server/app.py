@@ -36,7 +36,7 @@ from l2d.server.gateway import Exchange, Gateway, unless_left
 from l2d.server.served import about_decision, about_run
 from l2d.server.service import ROUTED, RouterService
 from l2d.utils.errors import L2DError, unknown
-from l2d.utils.version import own_version
+from l2d.utils.text import own_version
 
 if TYPE_CHECKING:  # of the extra `otel`
     from l2d.server.telemetry import Telemetry

@@ -238,9 +238,8 @@ async def first_bytes(server: Deployment, response: aiohttp.ClientResponse, stre
     kind = kind if "json" in kind else "text/plain; charset=utf-8"  # no markup from elsewhere
     answer = ChatAnswer(server, status, kind, bytes(found), *about, usage_in(whole or {}))
     if status in PASSED_OVER or status >= 500:
-        raise UpstreamFailed(
-            str(status), retry_after(response) if status in (429, 503) else None, status != 404, answer
-        )
+        wait = retry_after(response) if status in (429, 503) else None
+        raise UpstreamFailed(str(status), wait, status != 404, answer)
     if status == 400 and SAYS_TOO_LONG.search(found):
         raise UpstreamFailed(TOO_LONG, blamed=False, answer=answer)
     return answer

@@ -63,9 +63,8 @@ class Trial:
         expert, by, _ = draw_expert(preferred, by, free, self.explore, rng)
         chances = [propensity(expert, name, free, self.explore) for name in (own, other)]
         chance = (1 - self.share) * chances[0] + self.share * chances[1]
-        parts = difference_parts(
-            expert == other, expert == own, chance, self.expected(pair, other), self.expected(pair, own)
-        )
+        expected = (self.expected(pair, name) for name in (other, own))
+        parts = difference_parts(expert == other, expert == own, chance, *expected)
         return expert, by, chance, (self.key, other, self.bound, *parts)
 
     def expected(self, pair: tuple[Choice, Choice], expert: str) -> float:

@@ -9,7 +9,7 @@ from l2d.assembly.assemble import Splits
 from l2d.core import metrics as metrics_
 from l2d.core.guard import Guard
 from l2d.core.results import PlanEvidence
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.networks.estimators.planner import LEARNED, plan_names, planner_of
 from l2d.networks.network import Network
 from l2d.training.fitted import Fitted

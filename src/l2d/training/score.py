@@ -16,7 +16,7 @@ from l2d.core.decisions import DECISIONS
 from l2d.core.guard import Guard, HeldOut, fit_guard
 from l2d.core.off_policy import Logged
 from l2d.core.results import Capabilities, DecisionLosses, LoggedOutcomes, RowCounts, RunMetrics, Score
-from l2d.data.split import Split
+from l2d.data.splits import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
 from l2d.training.fitted import Fitted, LearnedRows

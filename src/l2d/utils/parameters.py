@@ -28,7 +28,7 @@ Letters = Annotated[list[str | int], MinLen(2)]  # YAML reads [1, 2] as numbers
 Name = str | int  # of a column or a category; YAML reads 2024 as a number
 PriceNames = dict[str, NonNegative]
 NoiseKind = Literal["multiplicative", "additive"]
-Rewards = Literal["sum_others", "complement"]  # the kinds of c̄_k: l2d.core.rewards
+Rewards = Literal["sum_others", "complement"]  # the kinds of c̄_k: l2d.core.costs
 
 
 class RhoRule(TypedDict):

@@ -42,3 +42,13 @@ def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
 def six_digits(number: float | None) -> float | None:
     """As a person would write it: 0.36, not 0.36000001430511475. Routers compute in 32 bits, which have seven digits."""
     return None if number is None else float(f"{number:.6g}")
+
+
+def own_version() -> str:
+    """Of l2d."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely asked for
+
+    try:
+        return version("l2d")
+    except PackageNotFoundError:  # run from the source, not installed
+        return "unknown"

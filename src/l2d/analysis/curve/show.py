@@ -36,9 +36,7 @@ def curve_label(kind: str) -> str:
 def curve_text(curve: Curve) -> str:
     found, prices = curve.summary, curve.prices
     error_price = None if prices.error_price is None else f"cost.error_price={prices.error_price:g}"
-    rows = [
-        [f"router, {error_price or f'cost.scale={mark.at:g}'}", *_cells(mark, prices)] for mark in curve.of("router")
-    ]
+    rows = [[f"router, {error_price or f'cost.scale={one.at:g}'}", *_cells(one, prices)] for one in curve.of("router")]
     rows += [[f"always {mark.name}", *_cells(mark, prices)] for mark in curve.of("single")]
     title, figures = " ".join(found[key] for key in NAMED), list[list[str]]()
     for kind in found["gain_at_budget"]:

@@ -90,9 +90,7 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
             asked.setdefault(key, {})[model] = sample
     for model, samples in models.items():  # one that shares no question was asked something else
         if not any(len(asked[key]) > 1 for key in samples):
-            raise L2DError(
-                f"no question of {model} was asked of another model too; its ids are {listed([*samples], 3)}"
-            )
+            raise L2DError(f"no question of {model} was asked of another model; its ids are {listed([*samples], 3)}")
     notes = not_asked(sum(len(answers) < len(models) for answers in asked.values()))
     first = [first_sample(key, answers) for key, answers in asked.items()]
     columns: Columns = {"id": list(asked), "prompt": [one.prompt for one in first]}

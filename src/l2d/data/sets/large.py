@@ -74,10 +74,8 @@ def find_files(path: str) -> list[str]:
     except (ImportError, OSError, ValueError) as error:  # without rights, or a kind of URL that needs another package
         raise ParameterError("path", f"cannot be read ({str(error).splitlines()[0]})", path) from error
     if len(kinds := {Path(file).suffix.lower() for file in found}) != 1:
-        problem = (
-            "both .parquet and .jsonl files there; name one kind" if kinds else f"no file {' or '.join(KINDS)} there"
-        )
-        raise ParameterError("path", problem, path)
+        none = f"no file {' or '.join(KINDS)} there"
+        raise ParameterError("path", "both .parquet and .jsonl files there; name one kind" if kinds else none, path)
     return [system.unstrip_protocol(file) for file in found]
 
 

@@ -62,9 +62,8 @@ class Table(DatasetBase):
         self.files = path if path is not None and is_large(path) else None  # several, which only large/ reads
         named = {"experts": experts, "outcome": outcome, "features": features, "text": text, "image": image}
         named |= {"label": label, "category": category, "only": only, "split": split, "split_by": split_by}
-        self.named = Named.of(
-            _words(columns or {}), _words(merge or []), **_words({**named, "confounders": confounders})
-        )
+        named["confounders"] = confounders
+        self.named = Named.of(_words(columns or {}), _words(merge or []), **_words(named))
         self.named.check(reads_text=encoder is not None)
         self.encoder, self.image_size, self.test_fraction = encoder, image_size, test_fraction
         self.agreement = Agreement(agree)

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from l2d.core.newcomer import Borrowed
 from l2d.lightning.compiling import Features
@@ -13,6 +14,11 @@ from l2d.networks.network import KINDS, Network, input_kind
 from l2d.utils.errors import ParameterError
 
 CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit
+
+
+def resize_newcomers(network: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    state.setdefault(f"{prefix}newcomers", torch.zeros(0))  # runs of an earlier l2d have none
+    resize_buffers(network, state, prefix)
 
 
 class EstimatorNetwork(Network):
@@ -25,7 +31,7 @@ class EstimatorNetwork(Network):
         super().__init__()
         self.estimator = estimator
         self.register_buffer("newcomers", torch.zeros(0))
-        self.register_load_state_dict_pre_hook(resize_buffers)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(resize_newcomers)  # type: ignore[no-untyped-call]
 
     def fit(self, rows: FitRows) -> None:
         with torch.no_grad():

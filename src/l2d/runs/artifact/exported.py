@@ -18,8 +18,7 @@ from l2d.data.arrays import Seen
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically
 from l2d.utils.plain import from_plain
-from l2d.utils.text import listed
-from l2d.utils.version import own_version
+from l2d.utils.text import listed, own_version
 
 FILE = "model.safetensors"
 HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is fitted to

@@ -100,9 +100,8 @@ def rebuild(
 def fits(held_out: Tensors, p: int) -> bool:
     """True if the rows that a guard is fitted to have numbers of each expert."""
     errors, expected = (held_out.get(name, torch.zeros(0, p)) for name in ("errors", "expected"))
-    wide = (not held_out or "errors" in held_out) and all(
-        value.shape[-1:] == (p,) for name, value in held_out.items() if name not in ("learned", "groups")
-    )
+    by_expert = (value for name, value in held_out.items() if name not in ("learned", "groups"))
+    wide = (not held_out or "errors" in held_out) and all(value.shape[-1:] == (p,) for value in by_expert)
     return wide and errors.ndim == 2 and errors.shape == expected.shape and bool(expected.isfinite().all())
 
 
