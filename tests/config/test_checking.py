@@ -319,6 +319,8 @@ def test_a_run_folder_may_name_every_class_of_conf() -> None:
     [
         (["recipe=fast"], "recipe.optimizer", "l2d.learning.muon.Muon"),
         (["dataset=log"], "dataset", "l2d.serving.server.log_dataset.ServerLog"),
+        (["method=ldam"], "method", "l2d.methods.ldam.LDAM"),
+        (["cost=error"], "cost", "l2d.costs.error.ErrorCost"),
     ],
 )
 def test_a_run_folder_of_an_earlier_version_is_read(given: list[str], key: str, old: str, tmp_path: Path) -> None:
@@ -332,10 +334,11 @@ def test_a_run_folder_of_an_earlier_version_is_read(given: list[str], key: str, 
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(written))
     (tmp_path / "metrics.json").touch()  # it is finished
     experiment = check(RunFolder(tmp_path).config(), trust=[])
-    component: Any = experiment.recipe.optimizer if key == "recipe.optimizer" else experiment.dataset
+    component: Any = experiment.recipe.optimizer if key == "recipe.optimizer" else getattr(experiment, key)
     assert component.trusted
-    assert component.target == MOVED[old]
-    assert find(component).__name__ == old.rpartition(".")[2]
+    module, _, name = old.rpartition(".")
+    assert component.target == f"{MOVED[module]}.{name}"
+    assert find(component).__name__ == name
     assert variant(experiment.plain) == variant(check(new).plain)
 
 

@@ -102,7 +102,7 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise ParameterError(key, "must be a mapping that names a class, _target_: MODULE.CLASS", node)
     module, _, name = node["_target_"].rpartition(".")
-    target = f"{MOVED.get(module, module)}.{name}"
+    target = f"{MOVED.get(module, module)}.{name}".removeprefix(".")
     trusted = is_trusted(target, trust)
     if trusted and not may_exist(target):
         raise ParameterError(f"{key}._target_", "no such class", target)
