@@ -232,10 +232,14 @@ def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
         "propensity": [0.5, 0.5],
     }  # fmt: skip
     main(["check", str(write(tmp_path, cells))])
-    assert "dataset=log" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "dataset=log" in said
+    assert "2 decisions" in said
+    with pytest.raises(SystemExit, match="propensity"):
+        main(["check", str(write(tmp_path, {**cells, "propensity": [0.5, 7]}))])
     open_database(tmp_path / "log.sqlite").close()
-    main(["check", str(tmp_path / "log.sqlite")])
-    assert "dataset=log" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no decision"):
+        main(["check", str(tmp_path / "log.sqlite")])
 
 
 def test_a_file_that_is_neither_a_table_nor_a_log(tmp_path: Path) -> None:

@@ -448,3 +448,13 @@ def test_launchers_compose(name: str) -> None:
     if name.startswith("gpus_"):
         number = int(name.removeprefix("gpus_"))
         assert (cfg.hydra.launcher.ray.init.num_gpus, cfg.hydra.launcher.ray.remote.num_gpus) == (number, 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+def test_a_reason_that_all_runs_share_is_said_once(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,correct_a,correct_b\nhi,1,0\nho,3,1\n")
+    given = ("dataset=table", "dataset.path=t.csv", "dataset.text=text", "seed=0,1,2")
+    ran = command("-m", *given, tiny=False)
+    assert ran.returncode == 1
+    assert ran.stderr.count("correct_a") == 1

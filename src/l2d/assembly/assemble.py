@@ -67,8 +67,8 @@ def assemble(
     request = replace(request, train=train, seed=seed, cache=cache)
     panel, seconds = ask(experts, request)
     with under("cost"):
-        priced = price(request, panel, cost, validation)
-    known = complete(replace(priced, expert_seconds=seconds), cost, settings, method)
+        found = price(request, panel, cost, validation)
+    known = complete(replace(found, expert_seconds=seconds), cost, settings, method)
     learned, evidence, held_out = training_costs(known.train, cost, settings.seed, method), None, known.validation
     if method.takes_evidence:
         evidence, held_out = take_evidence(learned, held_out, panel.learned)
@@ -96,7 +96,7 @@ def price(request: ExpertRequest, panel: Panel, cost: Cost, validation: Tensor) 
     cost.check_panel(panel)
     arrays, train = request.arrays, request.train
     prices = None if cost.by_row else cost.prices(panel, train)
-    part, own = partial(priced_split, cost, prices), (panel.train, arrays.train_labels)
+    part, own = partial(priced, cost, prices), (panel.train, arrays.train_labels)
     learned = part(arrays.train_inputs, train, *own)
     return Splits(
         train=learned,
@@ -121,7 +121,7 @@ def complete(splits: Splits, cost: Cost, settings: Settings, method: type[Method
     if cost.by_row and splits.panel.ungraded is not None:
         inputs, answers = splits.panel.ungraded
         rows = torch.arange(len(inputs))
-        ungraded = priced_split(cost, None, inputs, rows, answers, torch.full_like(rows, -1))
+        ungraded = priced(cost, None, inputs, rows, answers, torch.full_like(rows, -1))
     with one_thread_if_small(train.source.numel()):
         model = fit_log_model(train, splits.panel.names, ungraded)
         validation, test = model.judged(splits.validation), model.judged(splits.test)
@@ -146,9 +146,7 @@ def training_costs(train: Split, cost: Cost, seed: int, method: type[Method]) ->
     return train
 
 
-def priced_split(
-    cost: Cost, prices: Tensor | None, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor
-) -> Split:
+def priced(cost: Cost, prices: Tensor | None, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor) -> Split:
     """prices: β [p]; None if each row has its own. answers, labels: of all rows of `source`."""
     answers = answers[rows]
     paid = cost.row_prices(answers) if prices is None else prices

@@ -19,7 +19,7 @@ from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, check_role, free_
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
-from l2d.logs.databases import reading
+from l2d.logs.rows import left_out_note, read_rows
 from l2d.utils.errors import L2DError, under
 from l2d.utils.text import counted, listed
 from l2d.utils.user_errors import OneLineParser, answering
@@ -45,18 +45,18 @@ def main(arguments: Sequence[str]) -> None:
             raise L2DError(f"{wrong[0]}: give keys of the dataset, such as dataset.text=query")
         path = Path(options.file).expanduser()
         if is_server_log(path):
-            print(f"{path}: the log of l2d serve\n\nrun:\n  l2d train dataset=log {path_key(path)}")
+            rows = read_rows(path)
+            said = f"{counted(len(rows), 'decision')} with an outcome{left_out_note(rows.left_out)}"
+            print(f"{path}: the log of l2d serve; {said}\nexperts: {listed(rows.expert_names)}")
+            print(f"\nrun:\n  l2d train dataset=log {path_key(path)}")
         elif not check_table(path, options.keys):
             sys.exit(1)
 
 
 def is_server_log(path: Path) -> bool:
-    """True for the log of l2d serve and for its export. Raises LogUnavailable for a file that is neither, nor a table."""
-    if not path.is_file() or path.suffix.lower() in KINDS:
-        return path.is_file() and {EXPERT, "propensity", "router_choice"} <= {*read_header(path).names}
-    with reading(path) as database:
-        database.rows("SELECT id FROM decisions LIMIT 1")
-    return True
+    """True for the log of l2d serve, and for its export."""
+    export = {EXPERT, "propensity", "router_choice"}
+    return path.is_file() and (path.suffix.lower() not in KINDS or export <= {*read_header(path).names})
 
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:

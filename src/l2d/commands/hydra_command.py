@@ -11,7 +11,7 @@ from typing import Any
 from l2d.config import CONF, SearchSettings, Settings, compose, groups, launchers
 from l2d.config.composing import override_text, register_resolvers
 from l2d.config.identity import PLACES
-from l2d.runs.sweep import mark_started, write_error
+from l2d.runs.sweep import mark_started, printed, write_error
 from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import MISTAKES, TERMINATED, answering, is_mistake, one_line
@@ -96,7 +96,9 @@ class HydraJob:
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
             own = (text for text in hydra.overrides.task if text.split("=")[0] not in PLACES)
-            print(f"error: {' '.join(own)}: {reason}", file=sys.stderr)
+            if reason not in printed:
+                print(f"error: {' '.join(own)}: {reason}", file=sys.stderr)
+                printed.add(reason)
             write_error(folder, number, f"{reason}\n\n{traceback.format_exc()}")
             return None
 

@@ -185,10 +185,8 @@ def choices_csv(
         numbers["expected_price"] = paid
     if any(choice.expected_errors for choice in choices):
         numbers["expected_error"] = [(choice.expected_errors or {}).get(choice.expert) for choice in choices]
-    for kind, found in (
-        ("posterior", [c.posterior for c in choices]),
-        ("expected_cost", [c.expected_costs for c in choices]),
-    ):
+    for kind, part in (("posterior", "posterior"), ("expected_cost", "expected_costs")):
+        found = [getattr(choice, part) for choice in choices]
         if any(found):
             numbers |= {f"{kind}_{name}": [(one or {}).get(name) for one in found] for name in experts}
     table |= {name: ["" if cell is None else f"{cell:.6g}" for cell in cells] for name, cells in numbers.items()}
@@ -241,10 +239,8 @@ def main(arguments: list[str]) -> None:
             print(f"{unread:,} of {len(choices):,} queries have no text: to the best single expert", file=sys.stderr)
         first = "expert" if plan_of(router)[0] is None else "ask"
         if first == "ask":
-            print(
-                "a plan: the column ask has its first call; what follows depends on answers (l2d serve)",
-                file=sys.stderr,
-            )
+            what = "the column ask has its first call; what follows depends on answers (l2d serve)"
+            print(f"a plan: {what}", file=sys.stderr)
         content = choices_csv(choices, router.experts, {} if options.file is None else columns_of(options.file), first)
         if options.out is None:
             print(content, end="")

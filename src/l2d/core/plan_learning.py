@@ -110,7 +110,7 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
         pi, seen = rows.chances[number], None if rows.seen is None else rows.seen[number]
         features = state_features(rows.view, sets[number].expand(n, p), pi)
         best, answer = pi.max(dim=1)
-        moves[number, p], guessed = crossed_regression(features, errors.gather(1, answer[:, None])[:, 0], folds, seen)
+        moves[number, p], guessed = crossed(features, errors.gather(1, answer[:, None])[:, 0], folds, seen)
         expected = torch.where(best >= 0, (guessed + 1 - best) / 2, torch.inf)
         value = errors.gather(1, answer[:, None])[:, 0]
         for k in (~sets[number]).nonzero().flatten().tolist():
@@ -120,7 +120,7 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
                 if int(known.sum()) < LEAST_SEEN:
                     moves[number, k, 0] = NEVER
                     continue
-            moves[number, k], guessed = crossed_regression(features, target, folds, known)
+            moves[number, k], guessed = crossed(features, target, folds, known)
             if known is not None:
                 guessed = guessed.maximum(paid[:, k])  # where it never went on, it must not promise too much
                 target = torch.where(known, target, guessed)
@@ -130,9 +130,7 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
     return moves
 
 
-def crossed_regression(
-    features: Tensor, target: Tensor, folds: Tensor, known: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def crossed(features: Tensor, target: Tensor, folds: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Ridge weights [G], and each row's prediction by the other folds' rows [n]. known: where there is a target. The first column
     is 1."""
     here = torch.ones_like(folds, dtype=torch.bool) if known is None else known

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.plan import Plan, View, every_set, state_features
-from l2d.core.plan_learning import LEAST_SEEN, crossed_regression, fold_numbers
+from l2d.core.plan_learning import LEAST_SEEN, crossed, fold_numbers
 from l2d.core.replies import Asks
 
 Chances = Callable[[Tensor, Tensor], Tensor]  # see follow in core/plan.py
@@ -67,7 +67,7 @@ def off_policy(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) ->
         k, move = turn.move.clamp(min=0), (turn.move >= 0)[:, None]
         price = torch.stack([nothing, paid[rows, k]], dim=1)
         coming = (price + expected).double().T
-        parts = [crossed_regression(turn.features, part, folds, turn.followed)[1] for part in coming]
+        parts = [crossed(turn.features, part, folds, turn.followed)[1] for part in coming]
         guess = torch.stack(parts, dim=1).double()
         weight = torch.where(turn.followed, 1 / asks.propensity[rows, k].double(), 0.0)
         going = guess + weight[:, None] * (price + value - guess)

@@ -131,12 +131,8 @@ def read_export(file: Path) -> dict[str, Any]:
         most = 1 if name in LIMITED else np.inf
         sheet.refuse(name, f"not from 0 to {most:g}", (found[name] < 0) | (found[name] > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
-    numbered = [f"row {row}" for row in range(1, len(sheet) + 1)]
-    return {
-        "id": sheet.columns["id"].to_pylist() if "id" in sheet.names else numbered,
-        **{name: sheet.columns[name].to_pylist() for name in words},
-        **found,
-    }
+    ids = sheet.columns["id"].to_pylist() if "id" in sheet.names else [f"row {row + 1}" for row in range(len(sheet))]
+    return {"id": ids, **{name: sheet.columns[name].to_pylist() for name in words}, **found}
 
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:

@@ -25,6 +25,7 @@ from l2d.utils.text import aligned, counted
 ATTEMPTS = 2  # after so many, a run that ends without a result and without an error, so was killed, is not retried
 POLL_SECONDS = 2.0
 Launch = Callable[[Sequence[Cell], int], None]
+printed: set[str] = set()  # the reasons of failures that this process has printed
 
 
 class Workshop:
@@ -79,7 +80,8 @@ def sweep(shop: Workshop) -> None:
     folder = shop.open()
     failed = shop.run(cells, folder)
     if len(failed) == len(cells) and len(reasons := {*failed.values()}) == 1:
-        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {reasons.pop()} (tracebacks: {folder}/*.error)")
+        why = "for this reason" if reasons <= printed else reasons.pop()
+        raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
     print(f"\n{aligned(*results_table(cells))}")
     if len(failed) < len(cells):
         narrowest = os.path.commonpath([cell.run.path.parent for cell in cells]) or "."

@@ -116,7 +116,7 @@ class ReloadBody(StrictBody):
     force: bool = False
 
 
-def queries_of(body: RouteBody) -> Sequence[QueryBody]:
+def queries_of(body: RouteBody) -> list[QueryBody]:
     if body.inputs is None:
         return [body]
     if beside := [name for name in QUERY if getattr(body, name) is not None]:

@@ -159,10 +159,8 @@ def about_choice(choice: Choice) -> dict[str, Any]:
         "expected_cost": choice.expected_costs,
         "posterior": choice.posterior,
     }
-    ranking = [
-        {"expert": name, **{key: six_digits((values or {}).get(name)) for key, values in known.items()}}
-        for name in choice.ranking
-    ]
+    told = {key: values or {} for key, values in known.items()}
+    ranking = [{"expert": one, **{key: six_digits(told[key].get(one)) for key in told}} for one in choice.ranking]
     return {"ranking": ranking, "price_weight": six_digits(choice.price_weight), "guard": choice.guard}
 
 

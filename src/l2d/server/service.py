@@ -128,9 +128,7 @@ class RouterService:
         [found] = await self._log([decide])
         return found
 
-    async def _decide(
-        self, run: ServedRun, router: Router, bodies: Sequence[QueryBody], wishes: Wishes
-    ) -> list[Decision]:
+    async def _decide(self, run: ServedRun, router: Router, bodies: list[QueryBody], wishes: Wishes) -> list[Decision]:
         """Return decisions that are on disk."""
         queries = [read_query(body, router.description) for body in bodies]
         asked, trial, besides = self.batcher.ask(router, queries), self.runs.trial, list[Beside | None]()

@@ -52,13 +52,11 @@ class Telemetry:
             way.ended(found.usage, None if found.status == OK else str(found.status))
         return found
 
-    def end(
-        self, span: Span, way: Exchange, began: int, about: dict[str, str], usage: Any, problem: str | None
-    ) -> None:
+    def end(self, span: Span, way: Exchange, began: int, about: dict[str, str], usage: Any, fault: str | None) -> None:
         if way.expert:
             about |= {"gen_ai.response.model": way.model, "l2d.expert": way.expert}
-        if problem is not None:
-            about["error.type"] = problem
+        if fault is not None:
+            about["error.type"] = fault
             span.set_status(StatusCode.ERROR)
         counted = zip(("input", "output"), tokens_in(usage or {}), strict=True)
         used = {kind: number for kind, number in counted if isinstance(number, int)}

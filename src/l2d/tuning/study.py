@@ -184,10 +184,8 @@ def judged(settings: Settings, cells: Sequence[Cell]) -> Trial:
 
 
 def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
-    rows = [
-        [trial.name, f"{trial.value:.4f}", " ".join(f"{one:.4g}" for one in trial.rho), str(trial.runs)]
-        for trial in trials
-    ]
+    rhos = [" ".join(f"{one:.4g}" for one in trial.rho) for trial in trials]
+    rows = [[one.name, f"{one.value:.4f}", rho, str(one.runs)] for one, rho in zip(trials, rhos, strict=True)]
     return ["trial", "validation deferral loss", "ρ", "runs"], rows
 
 

@@ -13,7 +13,7 @@ import torch
 from tests.experts.llm.tiny_models import LETTERS, Wrapped, make_tokenizer, questions, reference, same
 
 from l2d.experts.llm import scoring
-from l2d.experts.llm.scoring import TokenizedQuestion, encode_questions, log_likelihoods, question_text, score_letters
+from l2d.experts.llm.scoring import Question, encode_questions, log_likelihoods, question_text, score_letters
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -69,7 +69,7 @@ class Chain(torch.nn.Module):
 def test_letters_of_different_lengths_by_hand() -> None:
     """log P(3 | 2) beside log P(4 | 2) + log P(5 | 4); the second question is longer."""
     model = Chain()
-    questions = [TokenizedQuestion([1, 2], [[3], [4, 5]]), TokenizedQuestion([0, 2, 1], [[5], [0, 3]])]
+    questions = [Question([1, 2], [[3], [4, 5]]), Question([0, 2, 1], [[5], [0, 3]])]
     log_p = model.table.detach().double().log_softmax(dim=1)
     expected = [[log_p[2, 3], log_p[2, 4] + log_p[4, 5]], [log_p[1, 5], log_p[1, 0] + log_p[0, 3]]]
     torch.testing.assert_close(log_likelihoods(model, questions), torch.tensor(expected), rtol=0, atol=1e-5)
@@ -172,7 +172,7 @@ def test_few_tokens_are_held_at_once(model: Any, monkeypatch: pytest.MonkeyPatch
     run = functools.partial(score_letters, model, make_tokenizer(), letters=LETTERS, batch_size=3, progress=False)
     whole, sizes = run(questions(13)), []
 
-    def counted(tokenizer: Any, prompts: list[str], *others: Any, **options: Any) -> list[TokenizedQuestion]:
+    def counted(tokenizer: Any, prompts: list[str], *others: Any, **options: Any) -> list[Question]:
         sizes.append(len(prompts))
         return encode_questions(tokenizer, prompts, *others, **options)
 
@@ -192,7 +192,7 @@ def test_the_longest_question_comes_first(model: Any, monkeypatch: pytest.Monkey
     """So a lack of memory shows at once."""
     seen: list[int] = []
 
-    def noted(model: Any, batch: list[TokenizedQuestion]) -> torch.Tensor:
+    def noted(model: Any, batch: list[Question]) -> torch.Tensor:
         seen.extend(len(question.prefix) for question in batch)
         return log_likelihoods(model, batch)
 
@@ -204,8 +204,8 @@ def test_the_longest_question_comes_first(model: Any, monkeypatch: pytest.Monkey
 
 def test_split_shared_by_hand() -> None:
     """The longest beginning that all have, one token at least being left to each."""
-    assert scoring.split_shared([[7, 8, 1], [7, 8, 2, 3]], ["A", "B"]) == TokenizedQuestion([7, 8], [[1], [2, 3]])
-    assert scoring.split_shared([[7, 1], [7, 1, 0]], ["1", "10"]) == TokenizedQuestion([7], [[1], [1, 0]])
+    assert scoring.split_shared([[7, 8, 1], [7, 8, 2, 3]], ["A", "B"]) == Question([7, 8], [[1], [2, 3]])
+    assert scoring.split_shared([[7, 1], [7, 1, 0]], ["1", "10"]) == Question([7], [[1], [1, 0]])
     with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* identically"):
         scoring.split_shared([[7, 1], [7, 1]], ["A", "B"])
     with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* no token before"):
@@ -215,9 +215,9 @@ def test_split_shared_by_hand() -> None:
 def test_a_question_may_be_as_long_as_the_model_reads() -> None:
     """With its longest letter."""
     model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=4), name_or_path="tiny")
-    scoring.check_lengths(model, [TokenizedQuestion([1, 2], [[3], [4, 5]])])
+    scoring.check_lengths(model, [Question([1, 2], [[3], [4, 5]])])
     with pytest.raises(L2DError, match=r"5 tokens.* 4"):
-        scoring.check_lengths(model, [TokenizedQuestion([1, 2], [[3], [4, 5, 6]]), TokenizedQuestion([1], [[2], [3]])])
+        scoring.check_lengths(model, [Question([1, 2], [[3], [4, 5, 6]]), Question([1], [[2], [3]])])
 
 
 def test_seconds_are_an_equal_share_of_the_batchs(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

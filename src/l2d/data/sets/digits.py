@@ -22,10 +22,8 @@ class Digits(DatasetBase):
         from l2d.data.splits import stratified_split
 
         digits = load_digits()
-        images, labels = (
-            torch.from_numpy(digits.images).to(torch.uint8)[..., None],
-            torch.from_numpy(digits.target).long(),
-        )
+        images = torch.from_numpy(digits.images).to(torch.uint8)[..., None]
+        labels = torch.from_numpy(digits.target).long()
         train, test = stratified_split(labels, 0.2, seed=0)
         seen = Seen(white=16)  # the largest pixel value
         return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10, seen=seen)

@@ -123,11 +123,8 @@ def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)
     of_query = role == "length" and words[1:] and not OF_ANSWERS & {*words}
-    if (
-        kind is None
-        or (role == "id" and OF_MANY & {*words})
-        or (role in REPLY and (words[-1] not in names or of_query))
-    ):
+    of_other = (role == "id" and OF_MANY & {*words}) or (role in REPLY and (words[-1] not in names or of_query))
+    if kind is None or of_other:
         return 0, ""
     if not {*words} & {*names}:
         return int(kind in alone), kinds[kind]

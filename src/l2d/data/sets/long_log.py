@@ -91,7 +91,7 @@ def widened(
     wide, written = {}, {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first_filled(sheet, name, query) if name in named else first))
-    for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
+    for column, prefix in _right_propensities(sheet, columns, query, used).items():
         for name, mine in zip(names, rows.T, strict=True):
             wide[f"{prefix}{name}"] = sheet.columns[column].take(pa.array(mine, mask=mine < 0))
             written[f"{prefix}{name}"] = sheet.in_file(column)
@@ -102,9 +102,7 @@ def widened(
     return replace(sheet, columns=wide, rows=first, written={**sheet.written, **written}, made=tuple(written))
 
 
-def _without_wrong_propensities(
-    sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray
-) -> dict[str, str]:
+def _right_propensities(sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray) -> dict[str, str]:
     """No propensities if answers to a query are graded one by one: an outcome is known less often than its expert was asked."""
     outcome = next(iter(columns))
     graded = ~missing(sheet.columns[outcome])

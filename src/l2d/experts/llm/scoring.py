@@ -45,7 +45,7 @@ class LetterOutcomes:
 
 
 @dataclass(frozen=True)
-class TokenizedQuestion:
+class Question:
     """prefix: the tokens before the letter, the same for all letters. endings: per letter, the one or more tokens that follow."""
 
     prefix: list[int]
@@ -111,9 +111,7 @@ def write_part(file: Path, rows: Sequence[int], arrays: Mapping[str, np.ndarray]
     write_atomically(file, lambda path: np.savez(path, rows=np.array(rows), **arrays))  # type: ignore[arg-type]
 
 
-def encode_questions(
-    tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool
-) -> list[TokenizedQuestion]:
+def encode_questions(tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool) -> list[Question]:
     chat = chat and getattr(tokenizer, "chat_template", None) is not None
     texts = [question_text(tokenizer, prompt, chat) for prompt in prompts]
     gap = gap_before(tokenizer, letters[0]) if chat else " "
@@ -153,7 +151,7 @@ def render_chat(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) ->
         raise ParameterError("chat", problem) from error
 
 
-def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> TokenizedQuestion:
+def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> Question:
     """Split off the tokens that all sequences begin with. At least one token is left for every letter."""
     if len(set(map(tuple, sequences))) < len(sequences):
         raise ParameterError("letters", "the tokenizer encodes two of them identically; choose others", list(letters))
@@ -161,10 +159,10 @@ def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> Tokenize
     shared = min(len([*equal]), min(map(len, sequences)) - 1)
     if not shared:
         raise ParameterError("letters", "the model's tokenizer puts no token before the letter", list(letters))
-    return TokenizedQuestion(sequences[0][:shared], [sequence[shared:] for sequence in sequences])
+    return Question(sequences[0][:shared], [sequence[shared:] for sequence in sequences])
 
 
-def check_lengths(model: Any, questions: Sequence[TokenizedQuestion]) -> None:
+def check_lengths(model: Any, questions: Sequence[Question]) -> None:
     most = getattr(model.config, "max_position_embeddings", None)
     longest = max(len(question.prefix) + max(map(len, question.endings)) for question in questions)
     if most is not None and longest > most:
@@ -172,7 +170,7 @@ def check_lengths(model: Any, questions: Sequence[TokenizedQuestion]) -> None:
         raise L2DError(f"{model_label(model)}: {problem}")
 
 
-def letter_outcomes(model: Any, questions: Sequence[TokenizedQuestion], batch_size: int) -> LetterOutcomes:
+def letter_outcomes(model: Any, questions: Sequence[Question], batch_size: int) -> LetterOutcomes:
     scores, seconds = list[Tensor](), list[float]()
     for start in range(0, len(questions), batch_size):
         batch, begun = questions[start : start + batch_size], time.perf_counter()
@@ -192,7 +190,7 @@ def letter_outcomes(model: Any, questions: Sequence[TokenizedQuestion], batch_si
     return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
 
 
-def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tensor:
+def log_likelihoods(model: Any, questions: Sequence[Question]) -> Tensor:
     """log P(ending | prefix), float64 [n, letters], on the CPU. Letters of one token share one forward pass."""
     rows: dict[tuple[int, tuple[int, ...]], int] = {}
     asked_for: list[tuple[int, list[int]]] = []
