@@ -6,12 +6,8 @@ from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import check
 from l2d.utils.errors import under
 
-COMMAND = HydraCommand(
-    name="prepare",
-    config="train",
-    description="Download and prepare a dataset.",
-    examples=["l2d prepare dataset=svhn data_dir=data"],
-)
+EXAMPLES = ["l2d prepare dataset=svhn data_dir=data"]
+COMMAND = HydraCommand("prepare", "train", "Download and prepare a dataset.", EXAMPLES)
 
 
 def prepare_job(cfg: Any) -> None:

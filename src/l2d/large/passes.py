@@ -40,11 +40,7 @@ STORE = 1 << 28  # bytes of Ray's own store on this machine: sums are small
 
 def added(one: Sums, two: Sums) -> Sums:
     """Sums by their names; least_… and most_… are extremes, and rows_… follow each other."""
-    joins: dict[str, Callable[..., np.ndarray]] = {
-        "least": np.minimum,
-        "most": np.maximum,
-        "rows": lambda *both: np.concatenate(both),
-    }
+    joins: dict[str, Any] = {"least": np.minimum, "most": np.maximum, "rows": lambda *both: np.concatenate(both)}
     return {name: joins.get(name.partition("_")[0], np.add)(values, two[name]) for name, values in one.items()}
 
 

@@ -153,12 +153,8 @@ def example_query(router: Router) -> Any:
 def about_choice(choice: Choice) -> dict[str, Any]:
     """ranking: all experts, the chosen one first; expected_cost = expected_error + price_weight · price, None where it is not
     known."""
-    known = {
-        "expected_error": choice.expected_errors,
-        "price": choice.expected_prices,
-        "expected_cost": choice.expected_costs,
-        "posterior": choice.posterior,
-    }
+    known = {"expected_error": choice.expected_errors, "price": choice.expected_prices}
+    known |= {"expected_cost": choice.expected_costs, "posterior": choice.posterior}
     told = {key: values or {} for key, values in known.items()}
     ranking = [{"expert": one, **{key: six_digits(told[key].get(one)) for key in told}} for one in choice.ranking]
     return {"ranking": ranking, "price_weight": six_digits(choice.price_weight), "guard": choice.guard}

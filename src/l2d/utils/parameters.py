@@ -51,11 +51,8 @@ else:
     Rho = Positive | list[Positive] | RhoRule
 
 # Instead of pydantic's own words.
-SENTENCES = {
-    "missing": "is missing",
-    "extra_forbidden": "unknown key",
-    "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
-}
+SENTENCES = {"missing": "is missing", "extra_forbidden": "unknown key"}
+SENTENCES["callable_type"] = "must be a mapping that names a class, _target_: MODULE.CLASS"
 
 BRANCHES = ("float", "int", "str", "bool", "none", "RhoRule", "Upstream")
 

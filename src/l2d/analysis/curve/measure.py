@@ -63,11 +63,8 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
     usable = [cell for cell in same if cell.settings_but(*OF_THE_DECISION) == first.settings_but(*OF_THE_DECISION)]
     # Those trained without prices come first.
     alike = sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != first.names[:4], cell.names))
-    repriced = {
-        cell.method: cell
-        for cell in reversed(alike)
-        if cell.capabilities.takes_prices_later and (cell.method != first.method or cell in members.values())
-    }
+    later = [cell for cell in reversed(alike) if cell.capabilities.takes_prices_later]
+    repriced = {cell.method: cell for cell in later if cell.method != first.method or cell in members.values()}
     cascade = next((cell for cell in alike if cell.capabilities.estimates_costs), None)
     name = "-".join([*first.names[:5], at_list_prices])
     return CurveGroup(first.names[:5], name, members, cascade, dict(sorted(repriced.items())))

@@ -22,13 +22,8 @@ from l2d.utils.text import aligned
 FITS = 6  # that share the time: five folds and the final router
 CHOOSING, NUMBERS = 20_000, 1_536_000  # rows at most to choose on, and numbers in them: 4,000 rows of 384 columns
 # By the names of the methods, the simplest first.
-SINGLE: dict[str, type[Estimator]] = {
-    "category_table": Lookup,
-    "clusters": Clusters,
-    "linear": Ridge,
-    "linear_plugin": LabelClassifier,
-    "knn": Neighbours,
-}
+SINGLE: dict[str, type[Estimator]] = {"category_table": Lookup, "clusters": Clusters, "linear": Ridge}
+SINGLE |= {"linear_plugin": LabelClassifier, "knn": Neighbours}
 MIXED = {"mix": ("linear", "knn"), "mix by label": ("linear", "linear_plugin", "knn")}
 NETWORK = "network"
 
