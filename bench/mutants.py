@@ -104,7 +104,7 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
 
 def copy_tree(root: Path, to: Path) -> None:
     """Without compiled files: two mistakes may be put in within a second, and each must be seen."""
-    hidden = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+    hidden = shutil.ignore_patterns(".git", ".venv", ".*cache", "__pycache__", "*.egg-info")
     made = {"runs", "site", "build", "dist"}  # the root's only: src/l2d/runs is a package
 
     def left_out(folder: str, names: list[str]) -> set[str]:

@@ -227,16 +227,21 @@ def test_keys_that_cannot_be(keys: list[str], said: str, tmp_path: Path) -> None
 
 
 def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
+    """It is read as training reads it, so that what training refuses is refused here too."""
+    n = 60
     cells: Cells = {
-        "id": [1, 2], "prompt": ["a", "b"], "expert": ["a", "b"], "router_choice": ["a", "a"], "correct": [1, 0],
-        "propensity": [0.5, 0.5],
+        "id": [*range(n)], "prompt": [f"question {k}" for k in range(n)], "expert": ["a", "b"] * (n // 2),
+        "router_choice": ["a"] * n, "correct": [1, 0] * (n // 2), "propensity": [0.5] * n,
     }  # fmt: skip
-    main(["check", str(write(tmp_path, cells))])
+    file = write(tmp_path, cells)
+    main(["check", str(file), "dataset.test_fraction=0.3"])
     said = capsys.readouterr().out
-    assert "dataset=log" in said
-    assert "2 decisions" in said
-    with pytest.raises(SystemExit, match="propensity"):
-        main(["check", str(write(tmp_path, {**cells, "propensity": [0.5, 7]}))])
+    assert f"dataset=log dataset.path={file} dataset.test_fraction=0.3" in said
+    assert "60 decisions" in said
+    for place, (wrong, key) in enumerate([(7, "propensity"), (1.0, "explored")]):
+        (folder := tmp_path / str(place)).mkdir()
+        with pytest.raises(SystemExit, match=key):
+            main(["check", str(write(folder, {**cells, "propensity": [wrong] * n}))])
     open_database(tmp_path / "log.sqlite").close()
     with pytest.raises(SystemExit, match="no decision"):
         main(["check", str(tmp_path / "log.sqlite")])

@@ -320,7 +320,11 @@ def test_a_run_folder_may_name_every_class_of_conf() -> None:
         (["recipe=fast"], "recipe.optimizer", "l2d.learning.muon.Muon"),
         (["dataset=log"], "dataset", "l2d.serving.server.log_dataset.ServerLog"),
         (["method=ldam"], "method", "l2d.methods.ldam.LDAM"),
+        (["method=focal"], "method", "l2d.methods.focal.Focal"),
+        (["method=logit_adjustment"], "method", "l2d.methods.logit_adjustment.LogitAdjustment"),
         (["cost=error"], "cost", "l2d.costs.error.ErrorCost"),
+        (["cost=error_plus_cost"], "cost", "l2d.costs.price_list.PriceList"),
+        (["cost=columns"], "cost", "l2d.costs.price_columns.PriceColumns"),
     ],
 )
 def test_a_run_folder_of_an_earlier_version_is_read(given: list[str], key: str, old: str, tmp_path: Path) -> None:

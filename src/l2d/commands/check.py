@@ -19,7 +19,6 @@ from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, check_role, free_
 from l2d.data.sets.table_columns import ROLES as RENAMED
 from l2d.data.sets.table_rows import TableRows
 from l2d.data.sheet import KINDS, Sheet, file_problem, read_header, read_sheet
-from l2d.logs.rows import left_out_note, read_rows
 from l2d.utils.errors import L2DError, under
 from l2d.utils.text import counted, listed
 from l2d.utils.user_errors import OneLineParser, answering
@@ -45,10 +44,11 @@ def main(arguments: Sequence[str]) -> None:
             raise L2DError(f"{wrong[0]}: give keys of the dataset, such as dataset.text=query")
         path = Path(options.file).expanduser()
         if is_server_log(path):
-            rows = read_rows(path)
-            said = f"{counted(len(rows), 'decision')} with an outcome{left_out_note(rows.left_out)}"
-            print(f"{path}: the log of l2d serve; {said}\nexperts: {listed(rows.expert_names)}")
-            print(f"\nrun:\n  l2d train dataset=log {path_key(path)}")
+            from l2d.assembly.make import make
+
+            said = make(dataset_of(path, options.keys, "log")).summary()
+            words = " ".join(["l2d train dataset=log", path_key(path), *map(quote, options.keys)])
+            print(f"the log of l2d serve, or its export\n{said}\n\nrun:\n  {words}")
         elif not check_table(path, options.keys):
             sys.exit(1)
 
@@ -92,8 +92,8 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
     return not faults
 
 
-def dataset_of(path: Path, keys: Sequence[str] = ()) -> Component:
-    return check(compose(["dataset=table", f"dataset.path={override_text(str(path))}", *keys])).dataset
+def dataset_of(path: Path, keys: Sequence[str] = (), kind: str = "table") -> Component:
+    return check(compose([f"dataset={kind}", f"dataset.path={override_text(str(path))}", *keys])).dataset
 
 
 def found_roles(sheet: Sheet, named: Mapping[str, Any]) -> tuple[dict[str, str], Kinds, list[Guess], dict[str, Any]]:

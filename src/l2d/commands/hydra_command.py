@@ -96,9 +96,8 @@ class HydraJob:
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
             own = (text for text in hydra.overrides.task if text.split("=")[0] not in PLACES)
-            if reason not in printed:
-                print(f"error: {' '.join(own)}: {reason}", file=sys.stderr)
-                printed.add(reason)
+            print(f"error: {' '.join(own)}: {'the same' if reason in printed else reason}", file=sys.stderr)
+            printed.add(reason)
             write_error(folder, number, f"{reason}\n\n{traceback.format_exc()}")
             return None
 

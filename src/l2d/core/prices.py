@@ -180,7 +180,7 @@ def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
     if isinstance(prices, Mapping):
         named = {str(name): price for name, price in prices.items()}  # a table's columns may be numbers
         if odd := {*named} ^ {*experts}:
-            raise ParameterError("prices", f"one for each expert and no other, but {', '.join(sorted(odd))}; {there}")
+            raise ParameterError("prices", f"must be one for each expert; not so: {', '.join(sorted(odd))}; {there}")
         prices = [named[name] for name in experts]
     try:
         if isinstance(prices, str | bytes | Set):

@@ -71,24 +71,28 @@ class ServerLog(DatasetBase):
 
         from l2d.data.splits import stratified_split
 
+        print(self.summary(), file=sys.stderr)
         rows = self._rows()
-        names = rows.expert_names
-        check_asked(rows, names)
         labels, groups = torch.full((len(rows),), -1), equal_inputs(rows)
         train, test = stratified_split(labels, self.test_fraction, 0, groups, parameter="test_fraction")
         if self.encoder is not None and rows.texts is not None:
             self.encoder = self.encoder.fitted(rows.texts[train.numpy()].tolist())
         inputs = self._inputs(rows, data_dir)
-        asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in names)
-        read = len(snapshot(log_address(str(self.path)), self.run))
-        left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
-        print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}", file=sys.stderr)
-        answers = answers_of_rows(rows, names)
-        panel = Panel(names, answers, answers[:0], unit=rows.unit)
+        answers = answers_of_rows(rows, rows.expert_names)
+        panel = Panel(rows.expert_names, answers, answers[:0], unit=rows.unit)
         reading = {} if self.encoder is None else self.encoder.state
         about: dict[str, Any] = {"train_ids": rows.ids, "seen": rows.seen, "reading": reading}
         whole = Arrays(inputs, labels, inputs[:0], labels[:0], 0, panel=panel, groups=groups, **about)
         return divided(whole, train, test)
+
+    def summary(self) -> str:
+        """The rows that are read, and those that are left out. Refuses what cannot be learned from."""
+        rows = self._rows()
+        check_asked(rows, rows.expert_names)
+        asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in rows.expert_names)
+        read = len(snapshot(log_address(str(self.path)), self.run))
+        left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
+        return f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}"
 
     def _rows(self) -> LoggedRows:
         """Without rows that were not explored and, if the price of some is known, those without a price."""

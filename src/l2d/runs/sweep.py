@@ -78,9 +78,10 @@ def sweep(shop: Workshop) -> None:
     if cells and all(problems := [first_problem(cell, force) for cell in cells]):
         raise L2DError(problems[0])
     folder = shop.open()
+    printed.clear()
     failed = shop.run(cells, folder)
     if len(failed) == len(cells) and len(reasons := {*failed.values()}) == 1:
-        why = "for this reason" if reasons <= printed else reasons.pop()
+        why = "for the reason above" if reasons <= printed else reasons.pop()
         raise L2DError(f"{len(cells)} of {len(cells)} runs failed: {why} (tracebacks: {folder}/*.error)")
     print(f"\n{aligned(*results_table(cells))}")
     if len(failed) < len(cells):
