@@ -404,7 +404,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "price by a wrong name": (
         {"costs": None, "errors": np.zeros((N, 2)), "prices": {"a": 1, "expert 2": 0}},
-        "^prices: .* a, expert 1; .*expert 1, expert 2",
+        "^prices=a: .*expert 1, expert 2",
     ),
     "names": ({"experts": ["a", "a", "b"]}, "^experts"),
     "method": ({"method": "mildd"}, "^method=mildd: .*mild"),

@@ -53,8 +53,8 @@ def test_by_name_is_the_same_in_any_order(order: list[str], listed: list[float],
     ("prices", "words"),
     [
         ([1.0, 2.0], r"expected 3 .*\(a, b, c\); got 2"),
-        ({"a": 1, "b": 2}, ": c;"),
-        ({"a": 1, "b": 2, "c": 3, "d": 4}, ": d;"),
+        ({"a": 1, "b": 2}, " c;"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4}, "=d: "),
     ],
 )
 def test_prices_of_other_experts_are_refused(prices: Any, words: str) -> None:

@@ -10,8 +10,7 @@ from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.experts.cache import Cache
-from l2d.experts.request import ComputeOptions, ExpertRequest
-from l2d.experts.table import TableExperts
+from l2d.experts.request import ComputeOptions, ExpertRequest, TableExperts
 from l2d.utils.errors import L2DError
 
 

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hydra.errors import ConfigCompositionException, HydraException
@@ -101,12 +102,14 @@ def test_other_errors_of_hydra_say_what_and_why() -> None:
     assert one_line(silent) == "no config"
 
 
-def test_flags() -> None:
+def test_flags(tmp_path: Path) -> None:
     parser = OneLineParser(prog="l2d some")
     parser.add_argument("--number", type=int)
     for given in (["--nmber", "3"], ["--number", "x"], ["--numb", "3"]):
         with pytest.raises(L2DError, match=r"--n.*; see l2d some --help$"):
             parser.parse_args(given)
+    with pytest.raises(L2DError, match=r"one folder at a time"):  # as runs/* may give it
+        parser.parse_args([str(tmp_path / "runs"), str(tmp_path)])
     with pytest.raises(ParameterError, match=r"^--test-split=3: "), given_as_flags():
         raise ParameterError("test_split", "too large", 3)
 

@@ -44,9 +44,6 @@ def make_experiment(
         config["dataset"] = ROWS
         if of_caller:
             config["method"] = described("method", method)
-        given = [key for key in options if key.startswith(("recipe.", "router."))]
-        if method is None and config["method"]["name"] == "auto" and given:
-            raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
         if "prices" in cost:
             config["cost"]["prices"] = cost["prices"]
         open_to_all = ("recipe.optimizer", *(("method",) if of_caller else ()))  # their class has the last word
@@ -54,6 +51,9 @@ def make_experiment(
             if key not in chosen:
                 new = key.startswith(open_to_all)
                 OmegaConf.update(config, key, plain_value(value), merge=True, force_add=new)
+        given = [key for key in options if key.startswith(("recipe.", "router."))]
+        if method is None and config["method"]["name"] == "auto" and given:
+            raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
         return check(config)
     except MISTAKES as error:
         how = ""

@@ -31,6 +31,7 @@ MOVED = {
     "l2d.learning.muon": "l2d.lightning.muon",
     "l2d.serving.server.log_dataset": "l2d.logs.dataset",
     "l2d.costs.error": "l2d.costs.cost",
+    "l2d.experts.table": "l2d.experts.request",
     **dict.fromkeys(("l2d.costs.price_list", "l2d.costs.price_columns"), "l2d.costs.prices"),
     **dict.fromkeys(
         (f"l2d.methods.{name}" for name in ("focal", "ldam", "logit_adjustment")), "l2d.methods.cross_entropy"
@@ -65,8 +66,7 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
 
 
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of a search and of earlier versions; values that may be a bool or a word as lower-case words, also within
-    experts."""
+    """Without the keys of a search and of earlier versions; bools or words as lower-case words, also within experts."""
     found = {key: value for key, value in plain.items() if key not in ("tune", "stop_after")}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:

@@ -200,8 +200,7 @@ def simple_plan(kind: str, experts: Sequence[int], threshold: float) -> Plan:
 
 
 def simple_candidates(kind: str, right: Tensor, prices: Tensor) -> list[tuple[tuple[int, ...], float]]:
-    """Experts and threshold. Cascades go from cheap to dear; of two that agree and of a majority the best one's answer counts.
-    prices [n, p]."""
+    """Experts and threshold. Cascades go from cheap to dear; of several that agree the best one's answer counts. prices [n, p]."""
     p, good = right.shape[1], right.nanmean(dim=0).tolist()
     pairs = list(itertools.combinations(prices.mean(dim=0).argsort(stable=True).tolist(), 2))
     if kind == "cascade":

@@ -131,8 +131,7 @@ def induct(rows: Rows, prices: Tensor) -> Tensor:
 
 
 def crossed(features: Tensor, target: Tensor, folds: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Ridge weights [G], and each row's prediction by the other folds' rows [n]. known: where there is a target. The first column
-    is 1."""
+    """Ridge weights [G], and each row's prediction by the other folds' rows [n]. known: where there is a target. Column 0 is 1."""
     here = torch.ones_like(folds, dtype=torch.bool) if known is None else known
     if not here.any():
         return torch.zeros(features.shape[1]), torch.zeros(len(folds))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.text import Z
 
 T = TypeVar("T", bound=Any)
@@ -179,8 +179,10 @@ def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
     there = f"the experts are {', '.join(experts)}"
     if isinstance(prices, Mapping):
         named = {str(name): price for name, price in prices.items()}  # a table's columns may be numbers
-        if odd := {*named} ^ {*experts}:
-            raise ParameterError("prices", f"must be one for each expert; not so: {', '.join(sorted(odd))}; {there}")
+        if wrong := [name for name in named if name not in experts]:
+            raise ParameterError("prices", unknown("expert", wrong[0], experts), wrong[0])
+        if lacking := [name for name in experts if name not in named]:
+            raise ParameterError("prices", f"none for {', '.join(lacking)}; {there}")
         prices = [named[name] for name in experts]
     try:
         if isinstance(prices, str | bytes | Set):

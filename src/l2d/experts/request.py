@@ -1,9 +1,12 @@
-"""The interface of all kinds of experts: what they are given, and what they return."""
+"""The interface of all kinds of experts: what they are given, and what they return. The simplest kind: a table's own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from l2d.utils.errors import L2DError
+from l2d.utils.parameters import Seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,3 +58,17 @@ class Experts:
     def identity(self) -> str:
         """Tells experts apart that have the same config, such as models in a folder. Nothing is loaded."""
         return ""
+
+
+class TableExperts(Experts):
+    """The experts of dataset=table. Nothing is random: the seed only draws the validation split."""
+
+    def __init__(self, *, seed: Seed | None = None) -> None:
+        self.seed = seed
+
+    def panel(self, request: ExpertRequest) -> Panel:
+        if request.arrays.panel is None:
+            raise L2DError("experts=table: needs dataset=table, whose columns hold the outcomes of the experts")
+        if request.coverage is not None:
+            raise L2DError("setup.coverage: the experts of a table have none; use setup=own")
+        return request.arrays.panel

@@ -121,8 +121,7 @@ def move_on(database: Database, id: str, before: str, after: str | None, call: C
 
 
 def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> list[ReportedOutcome]:
-    """Return the new ones; those that are known already stay as they are. It reads first, then writes, so that a refusal leaves
-    nothing behind."""
+    """Return the new ones; those that are known already stay as they are. It reads first: a refusal leaves nothing behind."""
     new: dict[tuple[str, str | None], ReportedOutcome] = {}
     for outcome in outcomes:
         id, (expert, known) = outcome.decision_id, known_outcome(database, outcome)

@@ -57,8 +57,7 @@ class QueryBody(StrictBody):
 
 
 class RouteBody(QueryBody):
-    """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`. available: the experts that may be
-    asked."""
+    """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`. available: who may be asked."""
 
     inputs: Annotated[list[QueryBody], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)] | None = None
     prices: Prices | None = None

@@ -30,8 +30,7 @@ ENDLESS = 10**9  # characters
 @dataclass(frozen=True, eq=False)
 class Course(Step):
     """turn: the expert to ask, where that is known: the first one may be drawn. propensity: of the first. alone: its answer is
-    given, unless it fails. most: answers to look at. second: drawn with the chance `explore`, to be asked after the first one's
-    answer."""
+    given, unless it fails. most: answers to look at. second: drawn with the chance `explore`, to be asked after the first."""
 
     turn: str | None = None
     propensity: float | None = None

@@ -31,8 +31,7 @@ Asked = tuple[Router, Sequence[Any]]  # the queries of one request, and the rout
 
 @dataclass(frozen=True)
 class AnsweredTogether:
-    """inputs: as the network takes them; outputs: its own. far: whether each is far from the training rows; None if the run does
-    not say."""
+    """inputs: as the network takes them; outputs: its own. far: whether each is far from the training rows; None if not known."""
 
     choices: list[Choice]
     inputs: Tensor
@@ -65,8 +64,7 @@ def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]
 
 
 class Batcher:
-    """Gathers concurrent requests into one forward pass, in a thread. most: queries in one pass. observe: is told how many there
-    were."""
+    """Gathers concurrent requests into one forward pass, in a thread. most: queries in one pass. observe: is told their number."""
 
     def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
         self.most, self.observe = most, observe

@@ -119,8 +119,7 @@ class Exchange:
         return await self.service.may_ask(expert)
 
     async def ask(self, expert: str) -> ChatAnswer | None:
-        """Return the answer to give, if that is decided: of a plan a stream that has begun, a call of tools, the client's own
-        error."""
+        """Return the answer to give, if that is decided: of a plan a stream that has begun, a call of tools, a client's error."""
         course, alone = self.course, self.decision.decided_by == "client"
         if course is not None:  # the log has the seconds of each call
             self.began = time.perf_counter()

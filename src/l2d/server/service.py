@@ -226,8 +226,7 @@ class RouterService:
         return len(new)
 
     def note_answer(self, decision: Decision, expert: str | None, price: float | None, seconds: float | None) -> None:
-        """Record an answer's price, by its usage if that is known, and count it for the expert. Nobody waits for the log: a failure
-        is only counted."""
+        """Record an answer's price, by its usage if known, and count it. Nobody waits: a failure is only counted."""
         if expert is not None:
             self.metrics.count_spend(expert, decision.prices[expert] if price is None else price)
         self._count_failure(self.log.do(operations.add_answer, decision.id, None, price, seconds))

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -80,7 +81,8 @@ class OneLineParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
-        raise L2DError(f"{message}; see {self.prog} --help")
+        several = "; one folder at a time" if any(Path(word).is_dir() for word in message.split()) else ""
+        raise L2DError(f"{message}{several}; see {self.prog} --help")
 
 
 @contextmanager

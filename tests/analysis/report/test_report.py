@@ -269,7 +269,7 @@ def test_findings(tmp_path: Path) -> None:
     assert [one.texts["change"].split()[0] for one in (first, second)] == ["-75%", "+25%"]
     assert (first.pays, second.pays) == (True, None)
     assert dataclasses.replace(first, single=0.0).texts["change"].split()[0] == "0%"
-    for words in ("svhn I synthetic error", "0.1000", "0.4000; change -75%", "beats worse", "level with tied", "once"):
+    for words in ("svhn I synthetic error", "0.1000", "0.4000; change -75%", "beats worse", "not beaten tied", "once"):
         assert words in sentence(first)
 
 
@@ -282,10 +282,10 @@ def test_of_many_methods_the_best_five_are_named(tmp_path: Path) -> None:
     [found] = findings_of(read_cells(tmp_path))
     assert found.best == "m20"
     beaten, level = "m18, m16, m14, m12, m10 and 5 more", "m19, m17, m15, m13, m11 and 5 more"
-    assert sentence(found).endswith(f"; beats {beaten}; level with {level}")
+    assert sentence(found).endswith(f"; beats {beaten}; not beaten {level}")
     few = dataclasses.replace(found, level=found.level[:4], untold=found.level[4:])
     shown = few.texts
-    assert (shown["beats"], shown["level_with"]) == (beaten, "m19, m17, m15, m13, m11 (too few seeds) and 5 more")
+    assert (shown["beats"], shown["not_beaten"]) == (beaten, "m19, m17, m15, m13, m11 (too few seeds) and 5 more")
 
 
 @pytest.mark.parametrize(

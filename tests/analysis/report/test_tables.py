@@ -55,7 +55,7 @@ def test_markdown_of_findings(runs: Path) -> None:
     [row] = rows_of(markdown_findings([replace(found, pays=False)], TITLES))
     assert [*row.values()][:7] == ["SVHN", "I", "Simulated experts", "error", "**mild**", "0.0300", "0.4000"]
     assert row["change"].startswith("-92% (not")
-    assert ("beats" in row, row["level with"].split()[0]) == (False, "tdef")
+    assert ("beats" in row, row["not beaten"].split()[0]) == (False, "tdef")
 
 
 def test_latex(runs: Path) -> None:

@@ -167,7 +167,7 @@ class Finding:
         guarded = "" if self.guarded is None else f"{self.guarded:.4f}"
         level = listed([*self.level, *(f"{name} (too few seeds)" for name in self.untold)], NAMES)
         beats = listed(self.beaten, NAMES)
-        return {"change": change + sure, "with_the_guard": guarded, "beats": beats, "level_with": level}
+        return {"change": change + sure, "with_the_guard": guarded, "beats": beats, "not_beaten": level}
 
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
