@@ -218,6 +218,7 @@ def test_no_table_at_all(tmp_path: Path, capsys: Captured) -> None:
         (["method=knn"], "method=knn"),
         (["dataset.columns={expert: modle_used}"], "model_used"),
         (["dataset.columns={corect: thumbs}"], r"dataset\.columns\.corect: .*correct"),
+        (["dataset.text=questoin"], r"dataset\.text=questoin: .*"),
         (["dataset.txt=x"], "dataset.txt"),
     ],
 )

@@ -102,7 +102,8 @@ def found_roles(sheet: Sheet, named: Mapping[str, Any]) -> tuple[dict[str, str],
     for role, column in given.items():
         with under("dataset"):
             check_role(role)
-        sheet.check_column(f"dataset.columns.{role}", str(column))
+        group = "dataset.columns" if role in (named["columns"] or {}) else "dataset"
+        sheet.check_column(f"{group}.{role}", str(column))
     kinds = {name: kinds_of(sheet, name) for name in sheet.names}
     own = columns_of_experts(sheet.names, named["experts"] or [], named["outcome"])
     if {*map(str, named["experts"] or [])} & {*sheet.names}:
