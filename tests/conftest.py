@@ -138,11 +138,12 @@ def _frozen() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _ctrl_c_as_before() -> Iterator[None]:
-    """A command run within a test may take over Ctrl-C."""
-    before = signal.getsignal(signal.SIGINT)
+def _signals_as_before() -> Iterator[None]:
+    """A command run within a test may take over Ctrl-C, and Ray takes over SIGTERM."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
