@@ -1,11 +1,14 @@
 """What `l2d serve` is measured against, each as a process of its own:
 
 python bench/bare.py upstream PORT        # answers every chat request at once
-python bench/bare.py server PORT BEHIND   # a bare endpoint, and a bare proxy (FastAPI and httpx) of the upstream at BEHIND
+python bench/bare.py server PORT BEHIND LOG   # a bare endpoint, the same with a line in LOG that is on the disk before the
+                                              # answer goes, and a bare proxy (FastAPI and httpx) of the upstream at BEHIND
 """
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -39,8 +42,8 @@ def upstream() -> FastAPI:
     return app
 
 
-def server(behind: str) -> FastAPI:
-    app = FastAPI()
+def server(behind: str, log: str) -> FastAPI:
+    app, lines = FastAPI(), Path(log).open("ab", buffering=0)  # noqa: SIM115
     client = httpx.AsyncClient(
         base_url=f"http://127.0.0.1:{behind}", limits=httpx.Limits(max_connections=100), timeout=60
     )
@@ -48,6 +51,12 @@ def server(behind: str) -> FastAPI:
     @app.post("/v1/route")
     async def route(query: Query) -> dict[str, Any]:
         return {"expert": "a", "words": len(query.text.split())}
+
+    @app.post("/v1/route/logged")
+    async def logged(query: Query) -> dict[str, Any]:
+        lines.write(query.model_dump_json().encode() + b"\n")
+        os.fsync(lines.fileno())
+        return await route(query)
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:

@@ -27,7 +27,7 @@ from records import ROOT, parser_of
 
 LISTED = Path(__file__).with_suffix(".csv")
 QUICK = ("-m", "not slow")
-LIMIT = 900  # seconds for a mistake
+LIMIT = 1800  # seconds for a mistake
 STALE, LATE = "stale", "no answer in time"
 CANNOT_START = "--collect-only"  # in place of a test, where conftest.py cannot be imported
 
@@ -67,13 +67,14 @@ def try_out(tree: Path, mistake: Mistake) -> Verdict:
 
 
 def stages(tree: Path, file: str) -> Iterator[list[str]]:
-    """Arguments of pytest: the changed file's own tests, then the quick ones of its room, and all."""
+    """Arguments of pytest: the changed file's own tests, the quick ones of its room, all quick ones, and the slow ones."""
     room, own = file.split("/")[0], f"test_{Path(file).name}"
     if found := sorted(str(path.relative_to(tree)) for path in tree.glob(f"tests/{room}/**/{own}")):
         yield found
     if (tree / "tests" / room).is_dir():
         yield [*QUICK, f"tests/{room}"]
     yield [*QUICK, "tests", f"--ignore=tests/{room}"]
+    yield ["-m", "slow", "tests"]
 
 
 def failures(tree: Path, arguments: list[str], end: float) -> list[str]:

@@ -68,11 +68,16 @@ def about(command: str) -> dict[str, str]:
 def origin(rows: Iterable[Row], columns: str = "command machine versions", between: str = "; ") -> str:
     """The commands, machines, versions and commits of measured rows."""
     told = {
-        between.join([*(f"`{row[name]}`" if name == "command" else row[name] for name in columns.split())])
-        + f"{between}commit {row['commit']}"
+        (between.join(f"`{row[name]}`" if name == "command" else row[name] for name in columns.split()), row["commit"])
         for row in rows
     }
-    return "; ".join(sorted(told))
+    return "; ".join(f"{what}{between}commit {commits}" for what, commits in joined(told))
+
+
+def joined(told: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What was said of commits, and which ones."""
+    by = grouped(sorted(told), lambda one: one[0])
+    return [(what, ", ".join(commit for _, commit in some)) for what, some in by.items()]
 
 
 @dataclass(frozen=True)
@@ -283,9 +288,8 @@ def made(rows: Sequence[Row]) -> str:
     """Numbers of test rows, machines, versions and commits."""
     numbers = sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
     n = ", ".join(f"{title_of(dataset)} {int(k):,}" for dataset, k in numbers)
-    codes = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
-    commits = grouped(codes, lambda code: code[:2]).items()
-    by = "; ".join(f"{where[0]}, torch {where[1]}, commit {', '.join(c for *_, c in some)}" for where, some in commits)
+    codes = {(f"{row['machine']}, torch {row['torch']}", row["commit"]) for row in rows}
+    by = "; ".join(f"{what}, commit {commits}" for what, commits in joined(codes))
     return f"test rows: {n}; {by}"
 
 

@@ -186,26 +186,31 @@ def measure_beside_bare(run: Path, texts: Sequence[str], folder: Path, seconds: 
     chats = [{"model": "l2d", "messages": [{"role": "user", "content": text}]} for text in texts]
     queries, streams = [{"text": text} for text in texts], [chat | {"stream": True} for chat in chats]
     rows = []
-    with bare("upstream") as upstream, bare("server", str(upstream)) as plain:
+    with bare("upstream") as upstream, bare("server", str(upstream), str(folder / "bare.log")) as plain:
         about = {"base_url": f"http://127.0.0.1:{upstream}/v1", "model": "m"}
         (folder / "upstreams.yaml").write_text(
             json.dumps(dict.fromkeys(Router.load(run).experts, about)), encoding="utf-8"
         )
         with server(run, folder, "--upstreams=upstreams.yaml") as (ours, _):
-            for kinds, path, bodies in (
-                (("a bare endpoint", "a decision"), "/v1/route", queries),
-                (("a bare proxy", "the gateway"), "/v1/chat/completions", chats),
-                (("a bare proxy, streams", "the gateway, streams"), "/v1/chat/completions", streams),
+            route, chat = "/v1/route", "/v1/chat/completions"
+            logged = {"a bare endpoint with a log": (plain, f"{route}/logged")}
+            for asked_in_turn, bodies in (
+                ({"a bare endpoint": (plain, route), **logged, "a decision": (ours, route)}, queries),
+                ({"a bare proxy": (plain, chat), "the gateway": (ours, chat)}, chats),
+                ({"a bare proxy, streams": (plain, chat), "the gateway, streams": (ours, chat)}, streams),
             ):
                 for clients in (1, 16):
-                    rows += in_slices(dict(zip(kinds, (plain, ours), strict=True)), clients, bodies, seconds, path)
+                    rows += in_slices(asked_in_turn, clients, bodies, seconds)
     return rows
 
 
-def in_slices(ports: Mapping[str, int], clients: int, bodies: Sequence[object], seconds: float, path: str) -> list[Row]:
-    times: dict[str, list[float]] = {what: [] for what in ports}
+def in_slices(
+    places: Mapping[str, tuple[int, str]], clients: int, bodies: Sequence[object], seconds: float
+) -> list[Row]:
+    """places: the port and the path of each."""
+    times: dict[str, list[float]] = {what: [] for what in places}
     for part in range(SLICES + 1):  # the first is not counted
-        for what, port in ports.items():
+        for what, (port, path) in places.items():
             found, _ = asyncio.run(in_turn(port, clients, bodies, path, seconds / SLICES))
             times[what] += found if part else []
     return [summed(what, "mlp", clients, found, per_second=len(found) / seconds) for what, found in times.items()]
