@@ -96,14 +96,17 @@ def parts_table(rows: Sequence[Row]) -> str:
     """A line for each set and part that some run changes, with the sizes of ρ that the methods have by default."""
     lines, used = [], []
     for dataset in SETS:
-        here = [row for row in rows if row["dataset"] == dataset and (row["method"], row["rho"]) in (("tdef", "1"), THEORY)]
+        here = [
+            row for row in rows if row["dataset"] == dataset and (row["method"], row["rho"]) in (("tdef", "1"), THEORY)
+        ]
         if all(row["part"] == "as it is" for row in here):
             continue
         used += here
         for part in PARTS:
             found = [row for row in here if row["part"] == part]
             tdef, mild = (
-                records.by_seed([row for row in found if row["method"] == method], "test") for method in ("tdef", "mild")
+                records.by_seed([row for row in found if row["method"] == method], "test")
+                for method in ("tdef", "mild")
             )
             both = sorted(tdef.keys() & mild.keys())
             differ = records.difference(mild, tdef) or " ".join(f"{mild[seed] - tdef[seed]:+.4f}" for seed in both)

@@ -15,6 +15,8 @@ SETUP_III = (0.4, 0.2, 0.2, 0.1, 0.1)
 class Redrawn(CompSum):
     """Costs are errors of the synthetic experts of setup III: 0 on their own classes, elsewhere 0 by chance."""
 
+    owners: Tensor
+
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.register_buffer("owners", class_owners(SETUP_III, self.num_classes), persistent=False)

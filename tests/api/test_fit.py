@@ -541,3 +541,33 @@ def test_answers_are_checked(rows: Rows) -> None:
         fit(*rows, answers=answers[:, :2], **QUICK)
     with pytest.raises(L2DError, match=r"^dataset\.agree=exat: "):
         fit(*rows, answers=answers, options=quick(1, {"dataset.agree": "exat"}))
+
+
+def test_experts_and_prices_go_by_their_names(rows: Rows) -> None:
+    """Whatever the order of columns: in the errors, in the prices, and in `experts`."""
+    X, errors = rows
+    frame = pd.DataFrame(errors, columns=["a", "b", "c"])
+    prices = pd.Series([0.0, 0.1, 0.2], index=list("abc"))
+    by_row = pd.DataFrame([prices] * len(X))[list("cba")]
+    first, *others = (
+        l2d.fit(X, errors=given, prices=paid, experts=names, method="linear", options={"progress": False})
+        for given, paid, names in (
+            (frame, [0.0, 0.1, 0.2], None),
+            (frame, prices[list("cab")], None),
+            (frame[list("bca")], prices, list("abc")),
+        )
+    )
+    for other in others:
+        assert (other.experts, other.prices.listed) == (
+            ("a", "b", "c"),
+            first.prices.listed,
+        ) or other.experts != first.experts
+        assert other.score(X, errors=frame, prices=by_row) == first.score(X, errors=frame, prices=by_row)
+    assert first.at(prices[list("cba")] * 2).prices.listed == first.at([0.0, 0.2, 0.4]).prices.listed
+
+
+def test_a_raw_router_stays_raw(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    router = fit(rng.normal(size=(N, 3)), rng.random((N, 3)), options=quick(5)).at(raw=True)
+    router.save(tmp_path / "raw")
+    assert l2d.Router.load(tmp_path / "raw").raw

@@ -199,14 +199,10 @@ def test_money_is_told_in_its_own_unit() -> None:
         kept_within(HELD_OUT, PRICES, 0.0005, unit=5.0)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("budget", -1.0), ("budget", float("nan")), ("budget", float("inf"))]
-    + [("confidence", value) for value in (0.4, 1.0, 95.0, float("nan"))],
-)
-def test_values_out_of_range(key: str, value: float) -> None:
-    with pytest.raises(ParameterError, match=f"{key}="):
-        within(value if key == "budget" else 0.005, value if key == "confidence" else None)
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_budgets_out_of_range(value: float) -> None:
+    with pytest.raises(ParameterError, match="budget="):
+        within(value, None)
 
 
 def population(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

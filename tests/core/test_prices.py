@@ -80,7 +80,7 @@ def test_amounts_come_back(price: float, error_price: float) -> None:
 
 def test_by_name_or_in_order() -> None:
     assert prices_in_order({"b": 2, "a": 1}, ["a", "b"]) == prices_in_order((1, 2), ["a", "b"]) == [1.0, 2.0]
-    assert prices_in_order({1: 2, 0: 1}, ["0", "1"]) == [1.0, 2.0]  # type: ignore[dict-item]
+    assert prices_in_order({1: 2, 0: 1}, ["0", "1"]) == [1.0, 2.0]
     for wrong in ([1], {"a": 1}, {"a": 1, "b": 2, "c": 3}, "12", [1, "x"], [1, -1], [1, float("inf")], {1.0, 2.0}):
         with pytest.raises(ParameterError, match=r"^prices"):
-            prices_in_order(wrong, ["a", "b"])  # type: ignore[arg-type]
+            prices_in_order(wrong, ["a", "b"])

@@ -70,8 +70,6 @@ def test_what_is_refused() -> None:
     for wrong in (0.0, 1.0, float("nan")):
         with pytest.raises(ParameterError, match=r"^max_error"):
             keep_error(rows, prices, wrong, 0.95)
-    with pytest.raises(ParameterError, match=r"^confidence"):
-        keep_error(rows, prices, 0.1, 1.0)
     with pytest.raises(
         ParameterError, match=r"^max_error=0.02: cannot be kept .*the least that can is 0\.\d+$"
     ) as caught:

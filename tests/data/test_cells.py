@@ -1,6 +1,7 @@
 """Cells as people write them."""
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,12 @@ def test_amounts_are_dollars_seconds_or_shares(cell: object, value: float) -> No
 )
 def test_one_decimal_comma_tells_what_all_commas_of_a_column_are(cells: list[object], values: list[float]) -> None:
     assert amounts(cells) == pytest.approx(values)
+
+
+def test_a_long_run_of_digits_takes_no_time() -> None:
+    begun = time.process_time()
+    assert math.isnan(cell_amount("0" * 20_000 + " and so on"))
+    assert time.process_time() - begun < 1
 
 
 def test_a_plain_number_has_the_unit_of_its_column() -> None:

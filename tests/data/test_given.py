@@ -54,8 +54,12 @@ def test_outcomes_and_prices() -> None:
     assert read_outcomes(costs, None, None, ["a", "b"])[0].tolist() == [[3, 1], [4, 2]]
     assert read_outcomes(costs, None, None, ["c", "d"])[0].tolist() == [[1, 3], [2, 4]]
     for prices in ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]]):
-        found: Any = read_outcomes(None, np.zeros((2, 2)), prices)[1]
+        names = ["a", "b"]
+        found: Any = read_outcomes(None, np.zeros((2, 2)), prices, names)[1]
         assert found.tolist() == prices
+        given = pd.DataFrame(prices, columns=names) if isinstance(prices[0], list) else pd.Series(prices, index=names)
+        turned = given[["b", "a"]]
+        assert torch.equal(read_outcomes(None, np.zeros((2, 2)), turned, names)[1], found)
     with pytest.raises(ParameterError, match=r"^prices: .*\[2, 2\].*\[1, 2\]"):
         read_outcomes(None, np.zeros((2, 2)), [[1.0, 2.0]])
 
@@ -68,6 +72,12 @@ def test_one_wrong_amount_among_many_is_refused(wrong: float) -> None:
     for name, amounts_ in {**given, "prices": (None, np.ones((3, 2)), amounts)}.items():
         with pytest.raises(ParameterError, match=f"^{name}: .*finite"):
             read_outcomes(*amounts_)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, float("nan")], ["a", None, "b"]])
+def test_labels_that_are_not_known(labels: list[Any]) -> None:
+    with pytest.raises(ParameterError, match=r"^labels: .*empty"):
+        read_labels(labels, 3)
 
 
 def test_labels_are_numbered_in_their_order() -> None:

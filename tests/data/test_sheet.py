@@ -1,6 +1,7 @@
 """Files of columns: how they are named, and how much of them a message shows."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,28 @@ def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     assert sheet.texts("b") == ["x", "y, z"]
     assert sheet.numbers("a").tolist() == [1.5, 2]
     assert [file.name for file in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_times_in_nanoseconds_need_no_pandas(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    written, seconds = "2023-08-04T19:22:45.499127123Z", [1_691_176_965.499127]
+    if name == "t.csv":
+        (tmp_path / name).write_text(f"time\n{written}\n")
+    else:
+        time = pa.array([written]).cast(pa.timestamp("ns", "UTC"))
+        parquet.write_table(pa.table({"time": time, "took": pa.array([1_500], pa.duration("ns"))}), tmp_path / name)
+    sheet = read_sheet(tmp_path / name)
+    assert sheet.times("time").tolist() == pytest.approx(seconds, abs=1e-5)
+    assert all(len(sheet.columns[one].to_pylist()) == 1 for one in sheet.names)
+
+
+def test_decimal_commas_beside_an_empty_cell(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b;word\n7,755;7,755;n/a\n1,5;n/a;x\n")
+    sheet = read_sheet(tmp_path / "t.csv")
+    assert sheet.numbers("a").tolist() == [7.755, 1.5]
+    assert sheet.numbers("b", gaps=True)[0] == 7.755
+    assert sheet.texts("word")[0] == "n/a"
 
 
 def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """method=auto: the choice among estimators, and the small network that is one of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,18 @@ def test_losses_by_hand() -> None:
     assert losses_of(torch.tensor([[0.6, 0.7], [0.1, 0.9]]), free).tolist() == [0.0, 1.0]
     log = FitRows(rows.inputs, torch.tensor([[torch.nan, 1.0], [1.0, torch.nan]]), rows.labels, rows.prices)
     assert losses_of(torch.tensor([[0.6, 0.7], [0.1, 0.9]]), log).tolist() == pytest.approx([0.09, 0.81])
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_an_expert_whom_hardly_anybody_asked(asked: int) -> None:
+    """A part of the rows, or all on which candidates are compared, may know nothing of it."""
+    rows = by_sign(300, labels=True)
+    unknown = torch.full((300, 1), torch.nan, dtype=torch.float64)
+    unknown[:asked] = 1.0
+    rows = replace(rows, right=torch.cat([rows.right, unknown], dim=1))
+    found, _ = Best(60.0).left_out(rows)
+    assert len(found) > 3
+    assert all(torch.isfinite(one).all() for one in found.values())
 
 
 @pytest.mark.slow

@@ -128,6 +128,21 @@ def test_a_cap_is_never_exceeded(router: l2d.Router) -> None:
     assert step.spent <= 0.1
     with pytest.raises(ParameterError, match=r"^cap=0\.001: "):
         router.begin([0.0, 0.0], cap=0.001)
+    assert router.begin([0.0, 0.0], cap=0.01).ask in ("small", "other")  # prices are kept in 32 bits
+    assert router.at(budget=0.01).operating_point is not None
+    with pytest.raises(ParameterError, match=r"^confidence=1\.5"):
+        router.at(budget=0.1, confidence=1.5)
+
+
+def test_what_a_plan_is_not_asked_for(router: l2d.Router, tmp_path: Path) -> None:
+    """One choice stands for several calls: costs that contain prices, a comparison of choices and a program would be wrong."""
+    X, errors, answers = world(300, 4)
+    with pytest.raises(ParameterError, match=r"^costs: .*plan"):
+        router.score(X, errors + PRICES, answers=answers)
+    with pytest.raises(ParameterError, match=r"^other: .*plan"):
+        router.compare(router, X, errors=errors)
+    with pytest.raises(L2DError, match="plan"):
+        router.export(tmp_path / "router.pt2")
 
 
 def test_other_prices_make_another_plan(router: l2d.Router) -> None:

@@ -363,6 +363,10 @@ def test_budgets_that_cannot_be_kept(run: Untrained, tmp_path: Path) -> None:
         router.at(budget=0.05)
     with pytest.raises(ParameterError, match=r"^confidence=0\.9: needs a budget"):
         router.at([0.1, 0.1, 0.1], confidence=0.9)
+    for value in (0.4, 1.0, 95.0, float("nan")):
+        for more in ({"budget": 0.25}, {"max_error": 0.5}):
+            with pytest.raises(ParameterError, match=r"^confidence="):
+                router.at(confidence=value, **more)
     with pytest.raises(ParameterError, match=r"^prices: missing"):
         router.at()
     router.config["cost"]["scale"] = 0.5  # one error costs two dollars: prices of 1, .2 and .6 dollars
@@ -471,7 +475,13 @@ def test_what_is_saved(run: Untrained, tmp_path: Path, monkeypatch: pytest.Monke
         router.save(tmp_path / "saved")
     assert [file.name for file in (tmp_path / "saved" / "encoder").iterdir()] == ["second"]
     said = json.loads((tmp_path / "saved" / "router.json").read_text())
-    assert said == {"version": own_version(), "experts": ["a", "b", "c"], "validation": None, "operating_point": None}
+    assert said == {
+        "version": own_version(),
+        "experts": ["a", "b", "c"],
+        "raw": False,
+        "validation": None,
+        "operating_point": None,
+    }
 
 
 def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Experts that may be asked only so often, and those that a request does not allow."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,16 @@ def test_a_scarce_expert_is_kept_for_those_who_need_it(run: Untrained) -> None:
             spent[name] += row[EXPERTS.index(expert)]
     assert alone - spent["greedy"] < 0.5 * (alone - best)
     assert alone - spent["priced"] > 0.8 * (alone - best)
+
+
+def test_a_guard_that_sends_all_to_one_expert_holds(run: Untrained) -> None:
+    router, scarcity = Router.load(run.path), Scarcity({"a": Limit(1, "day")})
+    guard = replace(router.description.guard, constant=2, offsets=None)
+    router = replace(router, description=replace(router.description, guard=guard))
+    scarcity.prices = {"a": 1.0}
+    one = replace(choice(np.array([0.1, 0.2, 0.3])), ranking=("c", "a", "b"))
+    assert scarcity.preferred(router, one, EXPERTS) == "c"
+    assert scarcity.preferred(router.at(raw=True), one, EXPERTS) == "b"
 
 
 def test_prices_wait_for_enough_decisions(run: Untrained) -> None:

@@ -21,6 +21,7 @@ from l2d.data.arrays import Seen
 from l2d.logs.operations import write_nothing
 from l2d.router.trained import inputs_of
 from l2d.server import upstreams
+from l2d.server.app import read_features
 from l2d.server.boundary import described
 from l2d.server.calls import read_line
 from l2d.server.gateway import AllFailed
@@ -269,6 +270,11 @@ def test_a_message_without_a_text_goes_to_the_guards_expert(
     [row] = helpers.rows(service.log.name)
     assert (row["expert"], row["decided_by"], row["propensity"], row["features"]) == (best, "unreadable", 1.0, None)
     assert servers[best].seen[0][0]["messages"] == body["messages"]
+
+
+def test_a_header_of_features_is_utf_8() -> None:
+    """HTTP's headers are bytes, which arrive as if they were Latin-1."""
+    assert read_features({"a": 1}, '{"Größe": "ü"}'.encode().decode("latin-1")) == {"a": 1, "Größe": "ü"}
 
 
 @pytest.mark.slow

@@ -238,6 +238,31 @@ def test_half_a_body_is_no_request(run: Untrained, log: Path) -> None:
             pytest.fail("not counted")
 
 
+def test_an_offer_of_http_2_is_passed_over(run: Untrained, log: Path) -> None:
+    """Java's client makes it with each request; in one segment or two."""
+    body = b'{"text": "a"}'
+    head = b"POST /v1/route HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: 127.0.0.1\r\nUpgrade: h2c\r\n"
+    head += b"HTTP2-Settings: AAEAAEAAAAIAAAAB\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(
+        body
+    )
+    with listening(make_service(run.path, log)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        for segments in ([head + body], [head, body]):
+            with socket.create_connection((host, int(port)), timeout=20) as client:
+                for segment in segments:
+                    client.sendall(segment)
+                    time.sleep(0.1)
+                assert client.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_a_nul_disturbs_no_other_request(run: Untrained, log: Path) -> None:
+    """PostgreSQL refuses it, and with it all that waits for the same commit."""
+    with asking(make_service(run.path, log)) as client:
+        assert client.post("/v1/decisions/a%00b/answers", json={"expert": "a", "answer": "x"}).status_code == 422
+        outcome = {"decision_id": "a", "expert": "a\u0000b", "correct": True}
+        assert client.post("/v1/outcomes", json=outcome).status_code == 422
+
+
 HERE = "http://127.0.0.1"
 
 

@@ -50,7 +50,9 @@ def make_experiment(
         for key, value in options.items():
             if key not in chosen:
                 new = key.startswith(open_to_all)
-                OmegaConf.update(config, key, plain_value(value), merge=True, force_add=new)
+                # As a yaml file would have it: NumPy's numbers and arrays, tuples and paths are common in notebooks.
+                plain = json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one))
+                OmegaConf.update(config, key, json.loads(plain), merge=True, force_add=new)
         given = [key for key in options if key.startswith(("recipe.", "router."))]
         if method is None and config["method"]["name"] == "auto" and given:
             raise ParameterError(given[0], "is for a network; name its method too, such as method='mild'")
@@ -60,11 +62,6 @@ def make_experiment(
         if isinstance(error, ParameterError) and error.problem == "is missing":
             how = f"; give it as options={{{error.parameter!r}: …}}"
         raise L2DError(one_line(error) + how) from error
-
-
-def plain_value(value: Any) -> Any:
-    """A value as a yaml file would have it: NumPy's numbers and arrays, tuples and paths are common in notebooks."""
-    return json.loads(json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one)))
 
 
 def described(key: str, found: object) -> dict[str, str]:

@@ -17,11 +17,12 @@ from l2d.assembly.assemble import Splits
 from l2d.assembly.build import assemble_rows, expert_cache
 from l2d.assembly.make import make_dataset
 from l2d.config import Experiment
-from l2d.core.prices import price_hint, prices_in_order
+from l2d.core.prices import price_hint
 from l2d.data.agreement import Agreement, Said
 from l2d.data.arrays import Answers
 from l2d.data.given import (
     Matrix,
+    in_order,
     kind_of,
     make_arrays,
     names_of_experts,
@@ -101,9 +102,9 @@ def fit(
     """
     wrong, _ = read_outcomes(costs, errors, None, gaps=True)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
-    listed = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
-    _, paid = read_outcomes(costs, errors, listed, gaps=True)
-    outcomes = Outcomes(names, wrong, paid, read_propensities(propensities, wrong), whole=costs is not None)
+    wrong, paid = read_outcomes(costs, errors, prices, names, gaps=True)
+    propensities = read_propensities(in_order(propensities, names), wrong)
+    outcomes = Outcomes(names, wrong, paid, propensities, whole=costs is not None)
     given: dict[str, Any] = {"seed": seed, **(options or {})}
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)
     refuse_settings_of_runs(experiment)

@@ -37,8 +37,8 @@ example:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite"""
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
 WITH_LIMITS = 6  # the version of the log's tables that counts questions
-LIMITED = "experts had limits (l2d serve --capacity), which the propensities ignore: values are those without limits"
-ROUNDING = 1e-6  # of prices in 32 bits
+LIMITED = "experts had limits or were not available, which the propensities ignore: values may be far from the truth"
+WITHHELD = "SELECT expert FROM asks UNION ALL SELECT expert FROM decisions WHERE decided_by = 'capacity' LIMIT 1"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -76,14 +76,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def experts_had_limits(address: Path | str) -> bool:
-    """True if l2d serve --capacity counted the questions of this log. An export does not say."""
+    """True if limits or `available` kept queries from experts. An export does not say."""
     from l2d.data.sheet import KINDS
     from l2d.logs.databases import reading
 
     if isinstance(address, Path) and address.suffix.lower() in KINDS:
         return False
     with reading(address) as database:
-        return database.version() >= WITH_LIMITS and bool(database.rows("SELECT expert FROM asks LIMIT 1"))
+        return database.version() >= WITH_LIMITS and bool(database.rows(WITHHELD))
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
@@ -122,7 +122,7 @@ def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list
     said = f"{prices.mean_price} per query: {router}; {found.ran.name} {told(found.paid.value)}"
     if budget is None:
         return [said]
-    rounding = ROUNDING * budget
+    rounding = 1e-6 * budget  # of prices in 32 bits
     within = "within" if value <= budget + rounding else "above"
     unsure = ", but not significantly" if half > max(abs(value - budget), rounding) else ""
     return [said, f"the router is {within} the budget of {told(budget)}{unsure}"]

@@ -179,8 +179,6 @@ def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: fl
     each row has its own. confidence: with .95, the chance of overspending is at most 5 %; None: about one half where it binds."""
     if not 0 <= budget < float("inf"):
         raise ParameterError("budget", "must be a finite number, not negative", f"{budget:g}")
-    if confidence is not None and not 0.5 <= confidence < 1:
-        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     curve = spend_curve(held_out, None if prices.listed is None else torch.tensor(prices.listed))
     most = prices.in_errors(budget) * (1 + ROUNDING)
 

@@ -175,8 +175,10 @@ class Prices:
 ERRORS = Prices()  # amounts in units of one error
 
 
-def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
+def prices_in_order(prices: Any, experts: Sequence[str]) -> list[float]:
     there = f"the experts are {', '.join(experts)}"
+    if hasattr(prices, "to_dict") and {*map(str, prices.index)} == {*experts}:  # a Series
+        prices = prices.to_dict()
     if isinstance(prices, Mapping):
         named = {str(name): price for name, price in prices.items()}  # a table's columns may be numbers
         if wrong := [name for name in named if name not in experts]:

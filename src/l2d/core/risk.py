@@ -133,8 +133,6 @@ def dearest_kept(
     """The last of the factors in sequence that keeps the error. made: the errors [n] at a factor. sizes: see p_value."""
     if not 0 < max_error < 1:
         raise ParameterError("max_error", "must be above 0 and below 1", max_error)
-    if not 0.5 <= confidence < 1:
-        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     place = last_kept(map(made, factors), max_error, confidence, sizes)
     if place is None:
         safest = made(factors[0])

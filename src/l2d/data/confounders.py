@@ -27,7 +27,7 @@ def groups_of(sheet: Sheet, column: str) -> np.ndarray:
     if not np.isnan(values[~empty]).any() and len(np.unique(values[~empty])) > MANY:
         edges = np.quantile(values[~empty], np.linspace(0, 1, QUANTILES + 1)[1:-1])
         return np.unique(np.where(empty, -1, np.searchsorted(edges, values)), return_inverse=True)[1]
-    _, number, count = np.unique(cell_words(cells), return_inverse=True, return_counts=True)
+    _, number, count = np.unique(np.array(cell_words(cells), object), return_inverse=True, return_counts=True)
     return np.unique(np.where(count[number] < RARE, -1, number), return_inverse=True)[1]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.core.prices import prices_in_order
 from l2d.data.agreement import Agreement, Said, as_text
 from l2d.data.arrays import NO_OUTCOME, Answers, Arrays, Panel, Seen, same_name, with_kept_propensities
 from l2d.data.dataset import DatasetBase
@@ -139,7 +140,8 @@ def read_outcomes(
         raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")
     if prices is None:
         return found, None
-    paid = read_amounts("prices", prices, tuple(found.shape), gaps=gaps)
+    listed = in_order(prices, names) if np.ndim(prices) > 1 else prices_in_order(prices, names)
+    paid = read_amounts("prices", listed, tuple(found.shape), gaps=gaps)
     if (paid.isnan() & (~found.isnan() if paid.ndim == 2 else torch.tensor(True))).any():
         raise ParameterError("prices", "must be known wherever an expert was asked")
     return found, paid
@@ -183,6 +185,8 @@ def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:
     """int64 [n] and how many classes there are; −1 and 0 without labels."""
     if labels is None:
         return torch.full((n,), -1), 0
+    if any(one is None or one != one for one in as_array(labels).ravel().tolist()):
+        raise ParameterError("labels", "some are empty; leave out these rows, or all labels")
     classes, numbers = np.unique(as_array(labels), return_inverse=True)
     if numbers.shape != (n,):
         raise ParameterError("labels", f"must be {n} values, one for each input, not {list(as_array(labels).shape)}")

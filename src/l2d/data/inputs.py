@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.data.arrays import Seen
-from l2d.data.cells import cell_number, cell_word
+from l2d.data.cells import cell_amount, cell_word
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -54,7 +54,7 @@ def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -
     parts = [np.zeros((len(rows), 0))]
     for column in seen.features:
         known, cells = seen.categories.get(column), [row[column] for row in rows]
-        numbers = [[cell_number(cell)] for cell in cells] if known is None else one_hot(map(cell_word, cells), known)
+        numbers = [[cell_amount(cell)] for cell in cells] if known is None else one_hot(map(cell_word, cells), known)
         parts.append(np.asarray(numbers))
     values = np.concatenate(parts, axis=1)
     check_numbers(values, seen.columns)

@@ -187,7 +187,12 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     # Indices and dictionaries are written by pandas.
     columns = {name: table[name] for name in table.column_names if not name.startswith("__index_level_")}
     dictionaries = {name: cells for name, cells in columns.items() if pa.types.is_dictionary(cells.type)}
-    return Sheet(path, columns | {name: cells.cast(cells.type.value_type) for name, cells in dictionaries.items()})
+    times = {name: pa.timestamp("us", one.type.tz) for name, one in columns.items() if pa.types.is_timestamp(one.type)}
+    times |= {
+        name: pa.duration("us") for name, one in columns.items() if pa.types.is_duration(one.type)
+    }  # Python's have no ns
+    kinds = {**times, **{name: cells.type.value_type for name, cells in dictionaries.items()}}
+    return Sheet(path, columns | {name: columns[name].cast(kind, safe=False) for name, kind in kinds.items()})
 
 
 def read_header(path: Path) -> Sheet:

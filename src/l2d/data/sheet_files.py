@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from l2d.data.cells import NOTHING
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
 
@@ -78,9 +79,10 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
     read = arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1))
     parse = arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True)
-    # n/a and the like are no nulls: a message should show them.
-    types, point = dict.fromkeys(texts, pa.string()), "," if mark == ";" else "."
-    convert = arrow_csv.ConvertOptions(column_types=types, null_values=[""], decimal_point=point)
+    # n/a and the like are no nulls: a message should show them. But a column of text would lose its decimal commas.
+    types, decimal = dict.fromkeys(texts, pa.string()), mark == ";"
+    gaps = [*NOTHING, *map(str.upper, NOTHING), *map(str.title, NOTHING), "NaN"] if decimal else [""]
+    convert = arrow_csv.ConvertOptions(column_types=types, null_values=gaps, decimal_point=",."[not decimal])
     return arrow_csv.read_csv(pa.BufferReader(content), read, parse, convert)
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,6 @@ class Reader:
 
     def on(self, of_rows: Callable[[Rows], Sums], piece: Piece, sheet: Sheet) -> Sums:
         return of_rows(self.rows(piece, sheet))
-
-    def with_words(self, found: Sums) -> Reader:
-        values: Mapping[str, tuple[str, ...]] = {name: tuple(filter(None, words)) for name, words in found.items()}
-        return replace(self, seen=replace(self.seen, categories=values))
 
 
 def mix(numbers: np.ndarray, seed: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 import torch
@@ -57,7 +57,9 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
         passes = Passes(run.path / PASSES, pieces, layout.columns, experiment.settings.progress)
         reader = Reader(layout, Seen(layout.features), experiment.seed)
         if layout.words:
-            reader = reader.with_words(passes.run("words", partial(words_of, layout), more_words))
+            words = passes.run("words", partial(words_of, layout), more_words).items()
+            seen = Seen(layout.features, categories={name: tuple(filter(None, some)) for name, some in words})
+            reader = replace(reader, seen=seen)
         centre = reader.rows(pieces[0], next(sheets_of(pieces[0], layout.columns))).inputs.double().mean(dim=0)
         known = known_of(passes.run("moments", partial(reader.on, partial(moments, centre))), centre, SAMPLE)
         print(f"{counted(len(urls), 'file')}, {counted(int(known.rows[-1]), 'row')}")

@@ -59,10 +59,6 @@ class RunInputs:
     def learned(self) -> dict[str, np.ndarray]:
         return safetensors.numpy.load(base64.b64decode(self.reading)) if self.reading else {}
 
-    def are_like(self, other: "RunInputs") -> bool:
-        mine, others = ((one.shape, one.seen.columns, one.encoder, one.reading) for one in (self, other))
-        return mine == others
-
     def column_names(self, width: int) -> list[str]:
         """Names of the numbers that the router saw: its columns, then its encoder's numbers of the text."""
         named = [f"{NUMBER}{name}" for name in self.seen.columns]
@@ -166,7 +162,8 @@ def inputs_of_rows(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]
     if not seen:
         return {TEXT: texts} if from_text else {}
     unknown = runs and any(row["run"] not in runs for row in rows if row["features"] is not None)
-    unlike = len({len(one) for one in seen}) > 1 or not all(one.are_like(about[0]) for one in about)
+    alike = [(one.shape, one.seen.columns, one.encoder, one.reading) for one in about]
+    unlike = len({len(one) for one in seen}) > 1 or any(one != alike[0] for one in alike)
     if from_text or unlike or unknown:
         raise L2DError(f"{file}: its rows have different inputs; {ONE_RUN}")
     width = len(seen[0]) // 4

@@ -28,7 +28,8 @@ def within_capacity(router: TrainedRouter, choices: Sequence[Choice], capacity: 
         raise ParameterError("capacity", problem)
     chosen, _ = assign(guarded_costs(router, choices), limits)
     named = zip(choices, (router.experts[k] for k in chosen.tolist()), strict=True)
-    return [replace(one, expert=name, ranking=tuple(dict.fromkeys([name, *one.ranking]))) for one, name in named]
+    moved = (replace(one, expert=name, guard=one.guard if one.unread else None) for one, name in named)
+    return [replace(one, ranking=tuple(dict.fromkeys([one.expert, *one.ranking]))) for one in moved]
 
 
 def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarray:

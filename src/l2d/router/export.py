@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from l2d.networks.estimators.best import Best
-from l2d.router.trained import TrainedRouter, active_guard
+from l2d.router.trained import TrainedRouter, active_guard, plan_of
 from l2d.utils.errors import L2DError, ParameterError, from_extra
 
 FORMATS = (".pt2", ".onnx")
@@ -71,6 +71,6 @@ def example_inputs(router: TrainedRouter) -> Tensor:
     shape, draw = (EXAMPLES, *router.description.shape), torch.Generator().manual_seed(0)
     if router.description.kind == "image":
         return torch.randint(0, router.description.seen.white + 1, shape, generator=draw, dtype=torch.uint8)
-    if router.network.reads_text:
-        raise L2DError("a router that was fine-tuned on text cannot be exported yet; use router=minilm or mlp")
+    if router.network.reads_text or plan_of(router)[0] is not None:
+        raise L2DError("a router that was fine-tuned on text, or follows a plan, cannot be exported; use another")
     return torch.randn(shape, generator=draw)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.core.budget import ROUNDING
 from l2d.core.plan import chances_of
 from l2d.core.replies import Replies
 from l2d.data.agreement import Agreement
@@ -102,7 +103,8 @@ class Step:
         """The expert to ask or −1, the one to accept or −1, and the chance that it is right or −1."""
         p = len(self.router.experts)
         here, failed = {one.expert for one in self.said}, {one.expert for one in self.said if one.failed}
-        blocked = [self.cap is not None and self.spent + price > self.cap for price in self._prices]
+        most = float("inf") if self.cap is None else self.cap * (1 + ROUNDING)
+        blocked = [self.spent + price > most for price in self._prices]
         planner, name = plan_of(self.router)
         chances = torch.full((p,), -1.0)
         if planner is None:
@@ -177,6 +179,6 @@ def score_plan(
 
 
 def begin(router: TrainedRouter, outputs: Tensor, cap: float | None) -> Step:
-    if cap is not None and cap < min(prices := expected_prices(router, outputs)):
+    if cap is not None and cap * (1 + ROUNDING) < min(prices := expected_prices(router, outputs)):
         raise ParameterError("cap", f"the cheapest expert costs {min(prices):g}", cap)
     return Step(router, outputs, cap=cap)

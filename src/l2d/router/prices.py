@@ -1,7 +1,7 @@
 """A router at other prices or within a budget, and the costs that it is scored by."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from l2d.core.budget import OperatingPoint, keep_within
 from l2d.core.guard import HeldOut
-from l2d.core.prices import PriceList, prices_in_order
+from l2d.core.prices import PriceList
 from l2d.core.risk import keep_error
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
@@ -39,6 +39,8 @@ def repriced(
             raise ParameterError("prices", "missing; give prices, a budget, or both")
         if budget is not None and router.raw:
             raise ParameterError("budget", NEEDS_GUARD, budget)
+    if confidence is not None and not 0.5 <= confidence < 1:
+        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     if planner_of(router.network) is not None:
         return replanned(router, given, budget, confidence, max_error)
     asked = "max_error" if max_error is not None else "budget" if given is None else "prices"
@@ -104,8 +106,6 @@ def method_at(method: Method, listed: tuple[float, ...] | None, factor: float, a
 
 def costs_for(router: TrainedRouter, n: int, costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:
     """The costs of n queries [n, p], and the prices in them if they are known apart, in units of one error."""
-    if isinstance(prices, Mapping):
-        prices = prices_in_order(prices, router.experts)
     wrong, given = read_outcomes(costs, errors, prices, router.experts)
     if given is not None:
         given = router.prices.in_costs(given)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from l2d.core.budget import OperatingPoint
+from l2d.core.budget import ROUNDING, OperatingPoint
 from l2d.core.guard import Guard, paired
 from l2d.core.prices import PriceList
 from l2d.core.risk import dearest_kept, factors_by_spread, whole
@@ -60,7 +60,7 @@ def cheapest(
     """The plan of least cost on the training rows, judged by estimates that did not see the row; within a budget, of the plans at
     multiples of the prices whose mean spend is within it. It is left in the planner. paid: prices of the training rows [n, p]."""
     unit, experts = unit_of(router), router.experts
-    level = None if budget is None else router.prices.in_errors(budget) / unit
+    level = None if budget is None else router.prices.in_errors(budget) * (1 + ROUNDING) / unit
     tried = candidates(planner, paid, 1.0)
     if level is not None and tried[-1].most(confidence) > level:
         tried += made_cheaper(planner, paid, level, confidence)

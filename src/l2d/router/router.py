@@ -53,8 +53,8 @@ class Router(TrainedRouter):
         modules whose classes the run uses. Only classes of these and of l2d are built, so a folder cannot run other code."""
         folder = Path(run).expanduser()
         router = router_of(rebuild_run(folder, trust), device)
-        validation, point = read_saved(folder)
-        return replace(router, validation=validation, operating_point=point, raw=raw)
+        validation, point, saved_raw = read_saved(folder)
+        return replace(router, validation=validation, operating_point=point, raw=raw or saved_raw)
 
     def save(self, folder: str | Path) -> None:
         """Write the router into a folder of its own, for `Router.load` and `l2d route`. An earlier router there is replaced."""
@@ -197,6 +197,8 @@ class Router(TrainedRouter):
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
         if plan_of(self)[0] is not None:
+            if paid is None and self.prices.counted:
+                raise ParameterError("costs", "a plan pays for several calls; give errors and prices")
             outputs, replies = outputs_of(self, inputs_of(self, queries)), given_replies(self, answers, len(found))
             return score_plan(self, outputs, replies, found if paid is None else found - paid, paid)
         return score_decisions(decisions, found, self.experts, paid, unit=self.prices, allowed=allowed_experts(self))
@@ -209,8 +211,10 @@ class Router(TrainedRouter):
         Returns:
             The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
         """
-        if other.experts != self.experts:
-            problem = f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}"
+        if other.experts != self.experts or plan_of(self)[0] is not None or plan_of(other)[0] is not None:
+            problem = (
+                f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}, and neither by a plan"
+            )
             raise ParameterError("other", problem)
         decisions = self.decide(queries)
         found, _ = costs_for(self, len(decisions), costs, errors, prices)

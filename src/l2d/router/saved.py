@@ -45,17 +45,19 @@ def write_router(router: TrainedRouter, folder: Path) -> None:
     router.network.keep(folder)
     found = {"validation": router.validation, "operating_point": router.operating_point}
     numbers = {name: None if part is None else part.as_dict() for name, part in found.items()}
-    write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), **numbers})
+    write_json(
+        folder / SAVED, {"version": own_version(), "experts": list(router.experts), "raw": router.raw, **numbers}
+    )
 
 
-def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None]:
-    """The router's score on held-out rows, and what it spends within its budget; None for the router of a run."""
+def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None, bool]:
+    """The router's score on held-out rows and what it spends within its budget, None for a run's router; whether it is raw."""
     if not (folder / SAVED).exists():
-        return None, None
+        return None, None, False
     try:
         found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
         score, point = found["validation"], found.get("operating_point")
         validation = None if score is None else RouterScore.from_dict(score)
-        return validation, None if point is None else OperatingPoint.from_dict(point)
+        return validation, None if point is None else OperatingPoint.from_dict(point), found.get("raw") is True
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise L2DError(f"{folder / SAVED}: damaged ({type(error).__name__}); save the router again") from error

@@ -123,10 +123,6 @@ class RunFolder:
         return self.path / FOLDS
 
     @property
-    def is_fold(self) -> bool:
-        return self.path.parent.name == FOLDS
-
-    @property
     def last_checkpoint(self) -> Path | None:
         return last if (last := self.checkpoints / "last.ckpt").exists() else None
 

@@ -21,6 +21,7 @@ from l2d.logs.decision import Decision, ReportedOutcome, session_digest
 from l2d.logs.readings import KeptReading, read_last_hour
 from l2d.server.bodies import (
     AnswerBody,
+    DecisionId,
     Messages,
     OneOrMany,
     OutcomeBody,
@@ -74,7 +75,7 @@ def add_decisions(app: FastAPI, service: RouterService, gateway: Gateway) -> Non
         return JSONResponse(found[0] if body.inputs is None else {"decisions": found})
 
     @app.post("/v1/decisions/{id}/answers")
-    async def answers(id: str, body: AnswerBody) -> JSONResponse:
+    async def answers(id: DecisionId, body: AnswerBody) -> JSONResponse:
         return JSONResponse(await service.take_answer(id, body))
 
     @app.post("/v1/outcomes")
@@ -180,7 +181,7 @@ def messages_of(chat: Chat) -> list[dict[str, Any]]:
 
 def read_features(metadata: Any, header: str) -> dict[str, Any]:
     """By column, from the metadata of a request and its header x-l2d-features, which counts more."""
-    given = json_object(header.encode())
+    given = json_object(header.encode("latin-1"))
     if given is None:
         raise L2DError('x-l2d-features: must be a JSON object, such as {"tenant": "a"}')
     return {**(metadata if isinstance(metadata, dict) else {}), **given}

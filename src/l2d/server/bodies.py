@@ -73,16 +73,19 @@ class PreviewBody(QueryBody):
     prices: Prices | None = None
 
 
+DecisionId = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
+
+
 class OutcomeBody(StrictBody):
     """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds. expert: whose answer it
     is about, if not the one that was given."""
 
-    decision_id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
+    decision_id: DecisionId
     correct: Annotated[float, Field(ge=0, le=1)] | bool | None = None
     cost: Price | None = None
     price: Price | None = None
     latency: Price | None = None
-    expert: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    expert: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$")] | None = None
 
 
 class OutcomesBody(StrictBody):
@@ -101,13 +104,11 @@ class AnswerBody(StrictBody):
     price: Price | None = None
 
 
-def many_or_one(body: Any) -> str:
-    return "~many" if isinstance(body, OutcomesBody) or (isinstance(body, dict) and "outcomes" in body) else "~one"
-
-
 One = Annotated[OutcomeBody, Tag("~one")]
 Many = Annotated[OutcomesBody, Tag("~many")]
-OneOrMany = Annotated[One | Many, Discriminator(many_or_one)]
+OneOrMany = Annotated[
+    One | Many, Discriminator(lambda body: "~many" if isinstance(body, dict) and "outcomes" in body else "~one")
+]
 
 
 class ReloadBody(StrictBody):

@@ -127,7 +127,7 @@ class Scarcity:
         if self.limits and choice.expected_costs is not None:
             [costs] = guarded_costs(router, [choice])
             self._costs.append(costs)
-            if any(self.prices.values()):
+            if any(self.prices.values()) and (router.raw or router.description.guard.constant is None):
                 asked = dict(zip(router.experts, costs, strict=True))
                 return min(free, key=lambda name: asked[name] + self.prices.get(name, 0.0))
         return next(name for name in choice.ranking if name in free)

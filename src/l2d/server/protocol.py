@@ -1,5 +1,6 @@
 """HTTP within limits: heads of requests, which uvicorn reads without any limit of size or time."""
 
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -7,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 LARGEST_HEAD = 131_072  # bytes; x-l2d-features may have 65,536
 MOST_HEADERS = 200
 HEAD_SECONDS = 10.0  # in which the head of a request must be there
+H2C = re.compile(rb"(?i)\r\nupgrade(?=: *h2c\r)")  # Java's clients offer HTTP/2; the parser would stop at the head
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -34,7 +36,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.beside_bodies += len(data)
         if self.head_began is None and not self.in_body:
             self.head_began = self.loop.time()
-        super().data_received(data)
+        super().data_received(data if self.in_body else H2C.sub(b"\r\nignored", data))
         if self.beside_bodies > LARGEST_HEAD and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from l2d.core.budget import ROUNDING
 from l2d.core.prices import PriceList
 from l2d.data.text.encoders import packed_state
 from l2d.data.text.tokens import is_tokens
@@ -100,7 +101,7 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
         if (value := getattr(settings, name)) and planner is None:
             raise ParameterError(name, "this router asks one expert; train one with method=plan", value)
     least = min((price for price in prices_of(router).values() if price is not None), default=0.0)
-    if settings.cap is not None and settings.cap < least:
+    if settings.cap is not None and settings.cap * (1 + ROUNDING) < least:
         raise ParameterError("cap", f"the cheapest expert costs {least:g}", settings.cap)
     for name in settings.capacity:
         if name not in router.experts:

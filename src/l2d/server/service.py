@@ -130,9 +130,10 @@ class RouterService:
 
     async def _decide(self, run: ServedRun, router: Router, bodies: list[QueryBody], wishes: Wishes) -> list[Decision]:
         """Return decisions that are on disk."""
-        queries = [read_query(body, router.description) for body in bodies]
+        read: partial[list[Any]] = partial(list, map(partial(read_query, about=router.description), bodies))
+        queries = await asyncio.to_thread(read) if router.description.kind == "image" else read()  # pictures take long
         asked, trial, besides = self.batcher.ask(router, queries), self.runs.trial, list[Beside | None]()
-        if trial is not None and not trial.over and router is trial.run.router:  # not at a client's own prices
+        if trial is not None and router is trial.run.router:  # not at a client's own prices
             answered, rivals = await asyncio.gather(asked, trial.choices(queries))
             besides = [partial(trial.draw, pair) for pair in zip(answered.choices, rivals, strict=False)]
             if not rivals:

@@ -28,8 +28,7 @@ CANDIDATE, CURRENT = "candidate", "current"  # who costs less
 
 class Trial:
     """A candidate beside the router that serves: the log tells which of the two costs less. share: of the queries that it decides.
-    promotes: whether the better router takes over by itself. A request's cost counts up to `most`: an error and the dearest price.
-    over: the candidate decides nothing more."""
+    promotes: whether the better router takes over by itself. A request's cost counts up to most: an error and the dearest price."""
 
     def __init__(
         self, run: ServedRun, candidate: ServedRun, share: float, settings: ServeSettings, promotes: bool
@@ -44,7 +43,7 @@ class Trial:
         self.key = f"{candidate.name} {crc32(repr(policies).encode()):08x}"
         self.batcher = Batcher()
         self.found = Difference(0, 0.0, -self.bound, self.bound)
-        self.over, self.sums = False, KeptReading(read_sums)
+        self.sums = KeptReading(read_sums)
 
     async def choices(self, queries: Sequence[Any]) -> Sequence[Choice]:
         """The candidate's; none if it fails: the run decides, and the decisions are no part of the comparison."""
@@ -74,8 +73,6 @@ class Trial:
 
     async def look(self, address: Path | str) -> None:
         """Read the log, and say so if another router is better than before. Raises LogUnavailable."""
-        if self.over:
-            return
         asked = (address, self.run.name, self.key, self.bound, self.most, self.rate)
         n, total, squares = await self.sums.look(*asked)
         before = self.better
@@ -91,15 +88,15 @@ class Trial:
     @property
     def about(self) -> dict[str, Any]:
         found = {name: six_digits(getattr(self.found, name)) for name in ("mean", "low", "high")}
-        told = {"run": self.candidate.name, "share": 0.0 if self.over else self.share, "outcomes": self.found.n}
+        told = {"run": self.candidate.name, "share": self.share, "outcomes": self.found.n}
         return {**told, **found, "better": self.better}
 
     @property
     def note(self) -> str:
-        decides = "no longer decides" if self.over else f"decides {100 * self.share:.3g} % of the queries"
         interval = "{mean:+.3g} ({low:+.3g} to {high:+.3g}) after {n:,} outcomes".format(**vars(self.found))
         verdict = {CANDIDATE: "it is better", CURRENT: "the run is better", None: "not clear yet"}[self.better]
-        return f"candidate: {self.candidate.name} {decides}; its mean cost differs by {interval}: {verdict}"
+        who = f"candidate: {self.candidate.name} decides {100 * self.share:.3g} % of the queries"
+        return f"{who}; its mean cost differs by {interval}: {verdict}"
 
 
 def make_trial(
@@ -171,8 +168,9 @@ class Succession:
             number, run = await self.log.done(last_swap)
             if number <= self.swaps or run is None:
                 return
+            self.trial = None
             new = await asyncio.to_thread(self.load, Path(run))
-            self.swaps, self.trial = number, None  # a run that does not fit is refused once
+            self.swaps = number  # a run that does not fit is refused once
             check_successor(self.policy.settings, self.current, new, force=True)
             self.swap_to(new)
 
@@ -184,11 +182,10 @@ class Succession:
         await trial.look(self.log.address)
         for part in ("mean", "low", "high"):
             self.metrics.difference.labels(part).set(getattr(trial.found, part))
-        trial.over = trial.promotes and trial.better is not None
-        if trial.over and trial.better == CANDIDATE:
+        if trial.promotes and trial.better is not None:
             async with self._reloading:
                 if trial is self.trial:  # else another run serves meanwhile
-                    await self._swap(trial.candidate)
+                    await self._swap(trial.candidate if trial.better == CANDIDATE else trial.run)
 
     async def follow_and_judge(self) -> None:
         """In this order: a reload ends a trial, also if this server cannot follow it."""

@@ -31,7 +31,7 @@ from l2d.lightning.timing import Timer
 from l2d.networks.estimators.planner import planner_of, unplanned
 from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
-from l2d.runs.folder import RunFolder
+from l2d.runs.folder import FOLDS, RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.training.fitted import Fitted
 from l2d.training.plans import deployed
@@ -128,7 +128,7 @@ def with_kept_weights(
 
 
 def tell(run: RunFolder, text: str) -> None:
-    if not run.is_fold:
+    if run.path.parent.name != FOLDS:
         print(text)
 
 

@@ -125,7 +125,11 @@ class Study:
         found = [judged(settings, cells) for settings, cells in zip(self.trials, cells_of, strict=True)]
         # Ties in a grid of ρ go to the last trial, since larger ρ are safer.
         best_first = sorted(found if self.options.values else reversed(found), key=lambda trial: trial.value)
-        header, rows = trial_rows(best_first)
+        header = ["trial", "validation deferral loss", "ρ", "runs"]
+        rows = [
+            [one.name, f"{one.value:.4f}", " ".join(f"{rho:.4g}" for rho in one.rho), str(one.runs)]
+            for one in best_first
+        ]
         write_text(self.folder / "trials.csv", csv_text([header, *rows]))
         winner = best_first[0]
         ties = sum(trial.value == winner.value for trial in best_first[1:])
@@ -181,12 +185,6 @@ def judged(settings: Settings, cells: Sequence[Cell]) -> Trial:
     found = [cell.run.metrics() for cell in cells]
     value = statistics.fmean(metrics.validation.deferral_loss for metrics in found)
     return Trial(settings, value, len(cells), found[0].rho)
-
-
-def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
-    rhos = [" ".join(f"{one:.4g}" for one in trial.rho) for trial in trials]
-    rows = [[one.name, f"{one.value:.4f}", rho, str(one.runs)] for one, rho in zip(trials, rhos, strict=True)]
-    return ["trial", "validation deferral loss", "ρ", "runs"], rows
 
 
 def winner_table(runs: Sequence[RunMetrics]) -> str:

@@ -1,6 +1,7 @@
 """Logs with a row per answer, worked out by hand."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,31 @@ def test_a_misspelt_column_beside_an_outcome(name: str, tmp_path: Path) -> None:
     meant = "propensity" if name[0] == "p" else name.lower()
     with pytest.raises(L2DError, match=rf"column {name}: did you mean {meant}"):
         load(write(tmp_path, {**QUERIES, "correct": LOG["correct"], name: LOG["propensity"]}))
+
+
+@pytest.mark.parametrize("ids", [["12.1", "12.10", "0e12", "0e13"], ["1", "01", "1.0", "1e0"]])
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_ids_are_compared_as_they_are_written(ids: list[str], name: str, tmp_path: Path) -> None:
+    rows = [
+        {"id": one, "x": k, "expert": expert, "correct": k % 2} for k, one in enumerate(ids) for expert in ("a", "b")
+    ]
+    lines = [",".join(map(str, row.values())) for row in rows]
+    text = "\n".join(map(json.dumps, rows)) if name == "t.jsonl" else "\n".join(["id,x,expert,correct", *lines])
+    (tmp_path / name).write_text(text)
+    assert sorted(whole(load_table(tmp_path / name), "errors").tolist()) == [[0, 0], [0, 0], [1, 1], [1, 1]]
+
+
+def test_one_long_cell_does_not_make_all_long(tmp_path: Path) -> None:
+    """Columns of 20,000 cells as wide as the longest would take 8 GB."""
+    cells = {"id": [*range(20_000)], "expert": ["a", "b"] * 10_000, "correct": [0, 1, 1, 0] * 5_000}
+    cells |= {"x": [*range(20_000)], "note": ["y" * 100_000, *["n", "m"] * 9_999, "o"]}
+    path, soft = write(tmp_path, cells), resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 4 * 2**30, soft[1]))
+    try:
+        assert load_table(path).panel is not None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, soft)
 
 
 def test_columns_that_are_no_slips(tmp_path: Path) -> None:

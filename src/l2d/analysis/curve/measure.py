@@ -61,8 +61,9 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
     at_list_prices = variant({**first.config, "cost": {**cost, "scale": 1.0} if "scale" in cost else cost})
     same = [cell for cell in cells if cell.names[:3] == first.names[:3]]
     usable = [cell for cell in same if cell.settings_but(*OF_THE_DECISION) == first.settings_but(*OF_THE_DECISION)]
-    # Those trained without prices come first.
-    alike = sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != first.names[:4], cell.names))
+    # Those trained without prices come first, but where rows have their own prices, which they do not estimate.
+    none = float("inf") if first.names[3] == "columns" else 0.0
+    alike = sorted(usable, key=lambda cell: (scale_of(cell) or none, cell.names[:4] != first.names[:4], cell.names))
     later = [cell for cell in reversed(alike) if cell.capabilities.takes_prices_later]
     repriced = {cell.method: cell for cell in later if cell.method != first.method or cell in members.values()}
     cascade = next((cell for cell in alike if cell.capabilities.estimates_costs), None)

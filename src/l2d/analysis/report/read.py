@@ -133,7 +133,7 @@ def read_cells(folder: Path) -> list[FinishedCell]:
     below = sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
     for run in [folder] if folder.name.startswith("seed=") else below:
         names = run.parent.absolute().parts[-len(LEVELS) :]
-        if len(names) < len(LEVELS):
+        if len(names) < len(LEVELS) or not run.name.removeprefix("seed=").isdecimal():
             continue
         try:
             metrics = read_metrics(run / "metrics.json")

@@ -1,7 +1,6 @@
 """The files of a report: tables as Markdown and LaTeX, and one self-contained page (page.html)."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -57,13 +56,14 @@ def tables_of(entries: Sequence[Row], titles: Titles) -> Iterator[tuple[str, lis
         blocks = [block for _, block in grouped(members, "dataset", "setup")]
         references = {row["reference"] for row in members if row.get("against_reference")}
         reference = references.pop() if len(references) == 1 else ANY
-        rows = [_markdown_cells(row, best_mean(block), reference, titles) for block in blocks for row in block]
+        rows = [_markdown_cells(row, block, reference, titles) for block in blocks for row in block]
         yield f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", rows
 
 
-def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> dict[str, str]:
+def _markdown_cells(row: Row, block: Sequence[Row], reference: str, titles: Titles) -> dict[str, str]:
     """reference: the one of the table's rows, or ANY."""
     router, known, loss = row["kind"] == "router", row.get("paper"), with_std(row["mean"], row.get("std"))
+    least = min((one["mean"] for one in block if one["kind"] == "router" and one["mean"] is not None), default=None)
     off, against = row.get("off_by_std"), interval_text(row.get("against_reference"))
     shares = " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios", []))
     wanted = "" if row.get("wanted") in (None, row["seeds"]) else f"/{row['wanted']}"
@@ -76,7 +76,7 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> di
         "setup": row["setup"],
         "method": row["label"] if router else f"*{row['label']}*",
         "seeds": f"{row['seeds']}{wanted}{' (few)' if row.get('few') else ''}",
-        "deferral loss": f"**{loss}**" if router and row["mean"] == best else loss,
+        "deferral loss": f"**{loss}**" if router and least is not None and row["mean"] == least else loss,
         "paper": with_std(known["mean"], known["std"]) if known else "",
         "off by, std": "" if off is None else f"{off:+.1f}",
         f"difference to {reference}, paired, 95 %": named,
@@ -122,11 +122,6 @@ def html_page(
 def titled(titles: Titles, group: str, name: str) -> str:
     """The title of a name; the name itself if its file has no title."""
     return titles.get(group, {}).get(name, name)
-
-
-def best_mean(block: Sequence[Row]) -> float:
-    """The least deferral loss of the routers in a block; if there is none, NaN, which equals nothing."""
-    return min((row["mean"] for row in block if row["kind"] == "router" and row["mean"] is not None), default=math.nan)
 
 
 def with_std(mean: float | None, std: float | None) -> str:

@@ -80,8 +80,8 @@ def widened(
         else:
             sheet.note(told)
     numbers: dict[str, int] = {}  # of queries, by first appearance; without an id, every row is one
-    ids = sheet.words(ID) if ID in sheet.columns else map(str, range(len(sheet)))
-    query = np.array([numbers.setdefault(one, len(numbers)) for one in ids])
+    ids = sheet.columns[ID].to_pylist() if ID in sheet.columns else range(len(sheet))
+    query = np.array([numbers.setdefault(str(one).strip(), len(numbers)) for one in ids])
     first = np.unique(query, return_index=True)[1]
     place = query * len(names) + np.array([names.index(name) for name in experts])
     sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
@@ -178,5 +178,5 @@ def first_of(group: np.ndarray, *keys: np.ndarray) -> np.ndarray:
 
 def _differs(sheet: Sheet, column: str, first: np.ndarray) -> np.ndarray:
     """bool [n]. first: the row to compare with each one."""
-    cells = np.array([repr(cell) for cell in sheet.columns[column].to_pylist()])  # as text, NaN is equal to NaN
-    return np.asarray(cells != cells[first])
+    cells = np.array([repr(cell) for cell in sheet.columns[column].to_pylist()], object)  # as text, NaN is equal to NaN
+    return np.asarray(cells != cells[first], dtype=bool)

@@ -20,7 +20,7 @@ OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
 SAID = ANSWER, CONFIDENCE, LENGTH = "answer_", "confidence_", "length_"  # of what experts said
-MILLISECONDS = re.compile(r"(^|_)(ms|millis|milliseconds)(_|$)", re.IGNORECASE)
+MILLISECONDS = re.compile(r"(?:^|[\W_]|(?<=[a-z])(?=M))(?i:ms|millis|milliseconds)(?![a-z])")
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
 ALSO_CALLED = ("is_correct", "was_correct", "label_correct", "correctness")  # correct
 OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)

@@ -65,6 +65,7 @@ class Table(DatasetBase):
         named["confounders"] = confounders
         self.named = Named.of(_words(columns or {}), _words(merge or []), **_words(named))
         self.named.check(reads_text=encoder is not None)
+        self.as_text = [*self.named.texts, self.named.columns.get("id", "id")]  # ids too, or 12.1 would be 12.10
         self.encoder, self.image_size, self.test_fraction = encoder, image_size, test_fraction
         self.agreement = Agreement(agree)
 
@@ -89,13 +90,13 @@ class Table(DatasetBase):
             return list(layout_of(pieces_of(find_files(self.files)[:1])[0], self.named).names)
         sheet = with_roles(read_header(self._file(data_dir)), self.named)
         if is_long(sheet.names):
-            whole = read_sheet(self._file(data_dir), self.named.texts)
+            whole = read_sheet(self._file(data_dir), self.as_text)
             sheet = with_a_row_per_query(with_roles(whole, self.named), self.named)
         return [expert.name for expert in self._experts(sheet)]
 
     def read(self, data_dir: Path, faults: dict[tuple[str, str], str]) -> TableRows:
         """Collect the faults of all cells. What leaves nothing to read is raised."""
-        sheet = replace(read_sheet(self._file(data_dir), self.named.texts), faults=faults)
+        sheet = replace(read_sheet(self._file(data_dir), self.as_text), faults=faults)
         return read_rows(with_roles(sheet, self.named), self.named, self._experts)
 
     def load(self, data_dir: Path) -> Arrays:

@@ -1,6 +1,7 @@
 """A mixture of estimators whose weights are chosen by what a decision depends on: the differences between experts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +45,9 @@ def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tenso
         others = torch.ones(len(rows), dtype=torch.bool)
         others[judged] = False
         for number, kind in enumerate(kinds):
-            member = kind()
-            member.fit(rows.take(others))
+            part, member = rows.take(others), kind()
+            right = torch.where(part.right.isnan().all(dim=0), 0.5, part.right)  # an expert that nobody asked there
+            member.fit(replace(part, right=right))
             found[number, judged] = member(rows.inputs[judged])
     return found
 
