@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,9 +97,12 @@ def test_limits_of_experts_are_told(run: Untrained, tmp_path: Path, capsys: pyte
     log = write_log(run.path, tmp_path / "log.sqlite")
     main([str(run.path), "--log", str(log)])
     assert "--capacity" not in capsys.readouterr().out
+    other = shutil.copyfile(log, tmp_path / "other.sqlite")
     change(log, "INSERT INTO asks VALUES ('a', 1, 0.0)")
-    main([str(run.path), "--log", str(log)])
-    assert "--capacity" in capsys.readouterr().out
+    change(other, "UPDATE decisions SET decided_by = 'capacity' WHERE id = (SELECT min(id) FROM decisions)")
+    for one in (log, other):
+        main([str(run.path), "--log", str(one)])
+        assert "--capacity" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -59,7 +59,8 @@ def test_outcomes_and_prices() -> None:
         assert found.tolist() == prices
         given = pd.DataFrame(prices, columns=names) if isinstance(prices[0], list) else pd.Series(prices, index=names)
         turned = given[["b", "a"]]
-        assert torch.equal(read_outcomes(None, np.zeros((2, 2)), turned, names)[1], found)
+        again: Any = read_outcomes(None, np.zeros((2, 2)), turned, names)[1]
+        assert torch.equal(again, found)
     with pytest.raises(ParameterError, match=r"^prices: .*\[2, 2\].*\[1, 2\]"):
         read_outcomes(None, np.zeros((2, 2)), [[1.0, 2.0]])
 

@@ -37,7 +37,7 @@ example:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite"""
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
 WITH_LIMITS = 6  # the version of the log's tables that counts questions
-LIMITED = "experts had limits or were not available, which the propensities ignore: values may be far from the truth"
+LIMITED = "experts had limits (--capacity) or were not available, which propensities ignore: values may be far off"
 WITHHELD = "SELECT expert FROM asks UNION ALL SELECT expert FROM decisions WHERE decided_by = 'capacity' LIMIT 1"
 
 

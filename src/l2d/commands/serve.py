@@ -132,10 +132,8 @@ def make_service(
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
     names = ("keep", "explore", "explore_second", "shadow", "drift_limit", "cap", "most_calls")
     chosen = {name: getattr(options, name) for name in names} | tokens
-    chosen |= {
-        "largest_body": int(options.body_limit * 1e6),
-        "names": frozenset(map(str.lower, [options.host, *options.name])),
-    }
+    own = frozenset(map(str.lower, [options.host, *options.name]))
+    chosen |= {"largest_body": int(options.body_limit * 1e6), "names": own}
     with given_as_flags():
         limits = read_limits(options.capacity, run.router.experts)
         settings = ServeSettings(upstreams=upstreams, capacity=limits, **chosen)

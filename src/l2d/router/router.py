@@ -212,9 +212,7 @@ class Router(TrainedRouter):
             The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
         """
         if other.experts != self.experts or plan_of(self)[0] is not None or plan_of(other)[0] is not None:
-            problem = (
-                f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}, and neither by a plan"
-            )
+            problem = f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}; without a plan"
             raise ParameterError("other", problem)
         decisions = self.decide(queries)
         found, _ = costs_for(self, len(decisions), costs, errors, prices)
