@@ -155,16 +155,27 @@ def asked(what: str, name: str, clients: int, port: int, bodies: Sequence[object
     return summed(what, name, clients, times, per_second=rate)
 
 
+def measure_route(name: str, run: Path, texts: Sequence[str], seconds: float) -> Row:
+    """The router's own part of a decision."""
+    router, times, end = Router.load(run), list[float](), time.perf_counter() + seconds
+    router.route(texts[:1])
+    while (begun := time.perf_counter()) < end:
+        router.route([texts[len(times) % len(texts)]])
+        times.append(1000 * (time.perf_counter() - begun))
+    return summed("Router.route in Python", name, 1, times)
+
+
 def measure_decisions(name: str, run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
     bodies, route = [{"text": text} for text in texts], "/v1/route"
     clients, threads = (16, ["--threads=2"]) if name == "minilm" else (32, [])
+    alone = measure_route(name, run, texts, seconds)
     with server(run, folder, *threads) as (port, _):
         how_many = {"one client": 1, "saturation": clients}
         rows = [asked(what, name, number, port, bodies, seconds, route) for what, number in how_many.items()]
         if name == "mlp":
             times = asyncio.run(at_rate(port, RATE, bodies, seconds, route))
             rows.append(summed(f"{RATE} requests per second", name, clients, times))
-    return rows
+    return [alone, *rows]
 
 
 @contextmanager
