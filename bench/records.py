@@ -68,10 +68,18 @@ def about(command: str) -> dict[str, str]:
 def origin(rows: Iterable[Row], columns: str = "command machine versions", between: str = "; ") -> str:
     """The commands, machines, versions and commits of measured rows."""
     told = {
-        (between.join(f"`{row[name]}`" if name == "command" else row[name] for name in columns.split()), row["commit"])
+        (
+            between.join(f"`{row[name]}`" if name == "command" else shown_of(row[name]) for name in columns.split()),
+            row["commit"],
+        )
         for row in rows
     }
     return "; ".join(f"{what}{between}commit {commits}" for what, commits in joined(told))
+
+
+def shown_of(versions: str) -> str:
+    """Without the version of Lightning, which the file has."""
+    return versions.partition(", pytorch-lightning")[0]
 
 
 def joined(told: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
