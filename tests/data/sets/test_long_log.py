@@ -12,6 +12,7 @@ from tests.data.sets.test_table import load as load_table
 
 from l2d.data.arrays import Arrays
 from l2d.data.sets.long_log import is_long
+from l2d.data.sheet import write_sheet
 from l2d.utils.errors import L2DError, ParameterError
 
 NAN = float("nan")
@@ -113,6 +114,20 @@ def test_ids_are_compared_as_they_are_written(ids: list[str], name: str, tmp_pat
     text = "\n".join(map(json.dumps, rows)) if name == "t.jsonl" else "\n".join(["id,x,expert,correct", *lines])
     (tmp_path / name).write_text(text)
     assert sorted(whole(load_table(tmp_path / name), "errors").tolist()) == [[0, 0], [0, 0], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("ids", [["a", None, "b", "c"], [1, None, 2, 3]])
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
+def test_an_id_that_is_missing(ids: list[Any], name: str, tmp_path: Path) -> None:
+    """Else answers to different queries would be merged."""
+    cells = {"id": ids, "x": [1, 2, 3, 4], "expert": ["a", "b", "a", "b"], "correct": [1, 0, 1, 1]}
+    if name == "t.jsonl":
+        lines = (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+    else:
+        write_sheet(tmp_path / name, cells)
+    with pytest.raises(L2DError, match="column id: empty in 1 of 4 rows"):
+        load_table(tmp_path / name)
 
 
 def test_one_long_cell_does_not_make_all_long(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from l2d.data.arrays import same_name
-from l2d.data.cells import missing
+from l2d.data.cells import TEXT, missing
 from l2d.data.sets.outcomes import ALSO_CALLED, OUTCOMES, PROPENSITY, SAID, check_answers, near_names, refuse_near
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError, unknown
@@ -80,7 +80,8 @@ def widened(
         else:
             sheet.note(told)
     numbers: dict[str, int] = {}  # of queries, by first appearance; without an id, every row is one
-    ids = sheet.columns[ID].to_pylist() if ID in sheet.columns else range(len(sheet))
+    as_text = ID in sheet.columns and str(sheet.columns[ID].type) in TEXT  # then 1.1 is not 1.10
+    ids = sheet.texts(ID) if as_text else sheet.words(ID) if ID in sheet.columns else range(len(sheet))
     query = np.array([numbers.setdefault(str(one).strip(), len(numbers)) for one in ids])
     first = np.unique(query, return_index=True)[1]
     place = query * len(names) + np.array([names.index(name) for name in experts])
