@@ -61,9 +61,8 @@ def fit(
 ) -> Router:
     """Train a router that sends each input to the expert with the least expected cost.
 
-    No file is left behind, and the caller's random state stays as it was. The training is that of `l2d train`: a share of the
-    rows is held out for validation. The guard that is fitted to these rows sends everything to the best single expert unless the
-    router is cheaper there.
+    No file is left behind, and the caller's random state stays as it was. A share of the rows is held out for validation. The
+    guard that is fitted to these rows sends everything to the best single expert unless the router is cheaper there.
 
     Args:
         X: The inputs: numbers [n, features] as an array, a tensor or a DataFrame; images as uint8 [n, height, width, channels]; or
@@ -93,18 +92,13 @@ def fit(
 
     Example:
         >>> import numpy as np, l2d
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.normal(size=(300, 2))
+        >>> X = np.random.default_rng(0).normal(size=(300, 2))
         >>> costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1)  # each expert is right on one half
         >>> router = l2d.fit(X, costs, method="mild", options={"recipe.epochs": 30, "progress": False})
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
-    wrong, _ = read_outcomes(costs, errors, None, gaps=True)
-    names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
-    wrong, paid = read_outcomes(costs, errors, prices, names, gaps=True)
-    propensities = read_propensities(in_order(propensities, names), wrong)
-    outcomes = Outcomes(names, wrong, paid, propensities, whole=costs is not None)
+    outcomes = outcomes_of(costs, errors, prices, propensities, experts)
     given: dict[str, Any] = {"seed": seed, **(options or {})}
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)
     refuse_settings_of_runs(experiment)
@@ -132,6 +126,14 @@ class Outcomes:
         if self.prices is None or self.by_row is not None:
             return {"name": "error" if self.prices is None else "columns"}
         return {"name": "error_plus_cost", "prices": self.prices.tolist()}
+
+
+def outcomes_of(costs: Any, errors: Any, prices: Any, propensities: Any, experts: Sequence[str] | None) -> Outcomes:
+    wrong, _ = read_outcomes(costs, errors, None, gaps=True)
+    names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
+    wrong, paid = read_outcomes(costs, errors, prices, names, gaps=True)
+    propensities = read_propensities(in_order(propensities, names), wrong)
+    return Outcomes(names, wrong, paid, propensities, whole=costs is not None)
 
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:
