@@ -21,7 +21,8 @@ from l2d.core.guard import fit_guard
 from l2d.core.results import RunMetrics
 from l2d.data.arrays import Seen
 from l2d.data.sets import large
-from l2d.data.sets.large import Layout, Piece, find_files, layout_of, pieces_of, sheets_of
+from l2d.data.sets.large import Layout, Piece, find_files, layout_of, pieces_of
+from l2d.data.text.encoders import Encoder, Hashed
 from l2d.large import passes
 from l2d.large.passes import FOLDS, Passes, Reader, Rows
 from l2d.large.route import route_large
@@ -83,16 +84,19 @@ def trained(path: Path | str, runs: Path, *more: str) -> tuple[RunMetrics, RunFo
     return train_large(experiment, run), run
 
 
-def layout_in(path: Path, features: list[str]) -> tuple[list[Piece], Layout]:
+def layout_in(path: Path, features: list[str], *more: str) -> tuple[list[Piece], Layout]:
     pieces = pieces_of(find_files(str(path)))
-    named = make_dataset(experiment_of(path, path, f"dataset.features=[{','.join(features)}]")).named  # type: ignore[attr-defined]
+    named = make_dataset(experiment_of(path, path, f"dataset.features=[{','.join(features)}]", *more)).named  # type: ignore[attr-defined]
     return pieces, layout_of(pieces[0], named)
 
 
-def all_rows(path: Path, features: list[str], categories: dict[str, tuple[str, ...]]) -> Rows:
-    pieces, layout = layout_in(path, features)
-    reader = Reader(layout, Seen(tuple(features), categories=categories), 0)
-    parts = [reader.rows(piece, sheet) for piece in pieces for sheet in sheets_of(piece)]
+def all_rows(
+    path: Path, features: list[str], categories: dict[str, tuple[str, ...]], encoder: Encoder | None = None, *more: str
+) -> Rows:
+    pieces, layout = layout_in(path, features, *more)
+    encoder = encoder or Hashed()
+    reader = Reader(layout, Seen(tuple(features), layout.text, categories=categories), 0, encoder)
+    parts = [reader.rows(piece, sheet) for piece in pieces for sheet in layout.sheets(piece)]
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     return Rows(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
@@ -177,6 +181,36 @@ def test_log_is_judged_by_doubly_robust_costs(tmp_path: Path) -> None:
     assert metrics.standard_error == pytest.approx(known.doubly_robust.standard_error, abs=1e-6)
 
 
+@pytest.mark.parametrize("reads", ["hashed", "mlp"])
+@pytest.mark.usefixtures("at_home")
+def test_texts(reads: str, tmp_path: Path) -> None:
+    """Rows without a text are left out, equal texts stay in one fold, and the router reads new texts."""
+    rng, columns = np.random.default_rng(1), table()
+    texts = [f"{topic} question {rng.integers(200)}" for topic in columns["topic"]]
+    columns |= {
+        f"correct_{name}": (columns["topic"] == own) * 1.0
+        for name, own in zip(NAMES, ("art", "law", "math"), strict=True)
+    }
+    columns["question"] = np.array([text if row % 50 else " " for row, text in enumerate(texts)])
+    more = ("dataset.text=question", f"router={reads}")
+    path = written(tmp_path / "files", columns)
+    metrics, run = trained(path, tmp_path / "runs", "dataset.features=[x0]", *more)
+    assert metrics.rows.test == N - N // 50
+    assert metrics.deferral_loss < 0.02
+
+    router = Router.load(run.path)
+    assert router.encoder is not None
+    rows = all_rows(path, ["x0"], {}, router.encoder, *more)
+    network = fitted(Ridge, rows)[-1]
+    estimates = [torch.sigmoid(one(rows.inputs).detach()) for one in (router.network, network)]
+    torch.testing.assert_close(*estimates, rtol=0, atol=1e-4)
+    kept = [text for row, text in enumerate(texts) if row % 50]
+    assert len({*zip(kept, rows.folds.tolist(), strict=True)}) == len({*kept})
+    chosen = router.route([{"x0": 0.0, "question": "math question 7"}, {"x0": 0.0, "question": "law question"}])
+    assert [choice.expert for choice in chosen] == ["c", "b"]
+    assert route_large(router, str(path), tmp_path / "out").total() == N
+
+
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -237,6 +271,9 @@ def test_bad_input_is_one_line(at_home: None, tmp_path: Path, monkeypatch: pytes
     assert refused("method=knn").startswith("method=knn: ")
     assert refused("sampling=over").startswith("sampling=over: ")
     assert refused("cost=columns").startswith("cost: ")
+    assert refused("dataset.text=topic", "router=minilm", "method=linear").startswith("router: ")
+    columns = table() | {"topic": np.array([""] * N)}
+    assert refused("dataset.text=topic", of=written(tmp_path / "mute", columns)).startswith("dataset.text=topic: ")
     vanished = Piece(f"file://{path}/three.parquet", 2, 0)
     with monkeypatch.context() as patch:
         patch.setattr("l2d.large.train.pieces_of", lambda urls: [*pieces_of(urls), vanished])

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial, reduce
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from tqdm import tqdm
 
 from l2d.data.arrays import Seen
 from l2d.data.inputs import sheet_inputs
-from l2d.data.sets.large import BLOCK, Layout, Piece, sheets_of
+from l2d.data.sets.large import BLOCK, Layout, Piece
 from l2d.data.sets.outcomes import amounts_beside, errors_of
 from l2d.data.sets.table_columns import MOST_CATEGORIES
 from l2d.data.sheet import Sheet
+from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import L2DError, from_extra
 from l2d.utils.files import write_atomically
 from l2d.utils.seeding import derive_seed
@@ -70,11 +72,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Reader:
-    """seen: with the values of the features that are words. seed: of the folds."""
+    """seen: with the values of the features that are words. seed: of the folds. encoder: of the text."""
 
     layout: Layout
     seen: Seen
     seed: int
+    encoder: Encoder
 
     def rows(self, piece: Piece, sheet: Sheet) -> Rows:
         assert sheet.rows is not None
@@ -86,17 +89,24 @@ class Reader:
             unknown = np.isnan(chances) & ~np.isnan(errors)
             for k, expert in enumerate(experts):
                 sheet.refuse(expert.column, "with an outcome but no propensity", unknown[:, k])
-        mixed = mix(sheet.rows.astype(np.uint64) + np.uint64(piece.file << 40), derive_seed(self.seed, "test folds"))
+        seed = derive_seed(self.seed, "test folds")
+        mixed = mix(sheet.rows.astype(np.uint64) + np.uint64(piece.file << 40), seed)
+        alike = mixed if self.seen.text is None else mix(hashes(sheet.texts(self.seen.text)), seed)
         return Rows(
-            sheet_inputs(sheet, self.seen, (), lambda _: np.zeros(0)),
+            sheet_inputs(sheet, self.seen, (), self.encoder.embed),
             torch.from_numpy(errors),
-            torch.from_numpy((mixed >> np.uint64(32)).astype(np.int64) % FOLDS),
+            torch.from_numpy((alike >> np.uint64(32)).astype(np.int64) % FOLDS),
             torch.from_numpy((mixed & np.uint64(0xFFFFFFFF)).astype(np.float64) / 2**32),
             None if chances is None else torch.from_numpy(chances),
         )
 
     def on(self, of_rows: Callable[[Rows], Sums], piece: Piece, sheet: Sheet) -> Sums:
         return of_rows(self.rows(piece, sheet))
+
+
+def hashes(texts: Sequence[str]) -> np.ndarray:
+    """uint64 [n], equal for equal texts, which stay in one fold."""
+    return np.array([int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in texts], dtype=np.uint64)
 
 
 def mix(numbers: np.ndarray, seed: int) -> np.ndarray:
@@ -121,11 +131,12 @@ def more_words(one: Sums, two: Sums) -> Sums:
 
 @dataclass(frozen=True)
 class Passes:
-    """folder: of the finished passes. columns: to read."""
+    """folder: of the finished passes. width: numbers in a row."""
 
     folder: Path
     pieces: Sequence[Piece]
-    columns: Sequence[str]
+    layout: Layout
+    width: int
     progress: bool
 
     def run(self, name: str, of_sheet: OfSheet, join: Join = added) -> Sums:
@@ -134,17 +145,17 @@ class Passes:
         if not file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             print(f"pass over all rows: {name}")
-            work = partial(sums_of, of_sheet, join, self.columns)
-            found = reduce(join, each_piece(self.pieces, work, self.progress, len(self.columns)))
+            work = partial(sums_of, of_sheet, join, self.layout)
+            found = reduce(join, each_piece(self.pieces, work, self.progress, self.width))
             write_atomically(file, lambda path: np.savez(path, **found))
         with np.load(file, allow_pickle=False) as known:
             return dict(known)
 
 
-def sums_of(of_sheet: OfSheet, join: Join, columns: Sequence[str], piece: Piece) -> Sums | None:
+def sums_of(of_sheet: OfSheet, join: Join, layout: Layout, piece: Piece) -> Sums | None:
     """None for a piece without rows."""
     found = None
-    for sheet in sheets_of(piece, columns):
+    for sheet in layout.sheets(piece):
         own = of_sheet(piece, sheet)
         found = own if found is None else join(found, own)
     return found
@@ -174,6 +185,7 @@ def each_piece(pieces: Sequence[Piece], work: Callable[[Piece], Any], progress: 
 def answered(work: Callable[[Piece], Any], row: Mapping[str, Any]) -> dict[str, bytes]:
     """A user's error is part of the answer: as an exception, it would come with Ray's own traceback."""
     piece: Piece = pickle.loads(row["piece"])
+    os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # an encoder of texts leaves the other cores to other workers
     try:
         return {"answer": pickle.dumps(("", work(piece), piece.rows))}
     except L2DError as error:

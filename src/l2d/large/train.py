@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 
@@ -20,8 +21,10 @@ from l2d.core.guard import Guard, HeldOut
 from l2d.core.metrics import collapsed_expert
 from l2d.core.results import RunMetrics, Score
 from l2d.data.arrays import Answers, Panel, Seen
-from l2d.data.sets.large import find_files, layout_of, pieces_of, sheets_of
+from l2d.data.sets.large import Layout, Piece, find_files, layout_of, pieces_of
 from l2d.data.sets.table import Table
+from l2d.data.text.encoders import Encoder, Hashed
+from l2d.data.text.words import Words
 from l2d.large import judge
 from l2d.large.fits import FITS, Fit, Known, known_of, moments
 from l2d.large.judge import Routers
@@ -30,7 +33,7 @@ from l2d.methods.method import Evidence
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.runs.artifact.drift import summary_tensors
-from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
+from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.plain import from_plain
@@ -39,6 +42,7 @@ from l2d.utils.text import counted
 NEEDS = "needs all rows in memory, so a single file as dataset.path"
 USUAL = {"sampling": ("none",), "fold": (None,), "aux": ("none",), "evaluation": ("auto", "cross_validate")}
 PASSES = "passes"  # folder of the finished ones
+LEARNED = 20_000  # texts, at most, from which their encoder learns
 
 
 def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
@@ -49,18 +53,23 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
         urls = find_files(dataset.files)
         pieces = pieces_of(urls)
         layout = layout_of(pieces[0], dataset.named)
+        first = next(((piece, sheet) for piece in pieces for sheet in layout.sheets(piece)), None)
+        if first is None:
+            raise ParameterError("text", "is empty in all rows", layout.text)
     with run.locked():
         if experiment.settings.force:
             run.clear()
         run.check_data(data_fingerprint(experiment))
         run.write_config(experiment.plain)
-        passes = Passes(run.path / PASSES, pieces, layout.columns, experiment.settings.progress)
-        reader = Reader(layout, Seen(layout.features), experiment.seed)
+        encoder = Hashed() if layout.text is None else fitted(dataset.encoder, layout, pieces)
+        width = len(layout.columns) + (encoder.embed(["?"]).shape[1] if layout.text else 0)
+        passes = Passes(run.path / PASSES, pieces, layout, width, experiment.settings.progress)
+        reader = Reader(layout, Seen(layout.features, layout.text), experiment.seed, encoder)
         if layout.words:
             words = passes.run("words", partial(words_of, layout), more_words).items()
-            seen = Seen(layout.features, categories={name: tuple(filter(None, some)) for name, some in words})
-            reader = replace(reader, seen=seen)
-        centre = reader.rows(pieces[0], next(sheets_of(pieces[0], layout.columns))).inputs.double().mean(dim=0)
+            categories = {name: tuple(filter(None, some)) for name, some in words}
+            reader = replace(reader, seen=replace(reader.seen, categories=categories))
+        centre = reader.rows(*first).inputs.double().mean(dim=0)
         known = known_of(passes.run("moments", partial(reader.on, partial(moments, centre))), centre, SAMPLE)
         print(f"{counted(len(urls), 'file')}, {counted(int(known.rows[-1]), 'row')}")
         if known.gaps and not layout.propensities:
@@ -71,8 +80,10 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
         routers = Routers(method, [EstimatorNetwork(one).eval() for one in estimators], known.gaps)
         metrics, guard = verdict(passes, reader, routers, known, sample)
         shape, prices = tuple(sample.inputs.shape[1:]), tuple(method.prices.tolist())
-        description = RouterDescription(layout.names, prices, 0, shape, reader.seen, None, guard)
-        write_weights(run.path / FILE, tensors_of(routers, sample), description)
+        reads = experiment.plain["dataset"]["encoder"] if layout.text else None
+        description = RouterDescription(layout.names, prices, 0, shape, reader.seen, reads, guard)
+        learned = {f"{READING}.{name}": torch.from_numpy(array) for name, array in encoder.state.items()}
+        write_weights(run.path / FILE, tensors_of(routers, sample) | learned, description)
         arrays = {name: part.numpy() for name, part in vars(routers.routed(sample)).items()}
         run.finish(metrics.as_json(), arrays, {"seconds": time.monotonic() - begun, "rows": metrics.rows.test})
         shutil.rmtree(run.path / PASSES)
@@ -89,6 +100,16 @@ def checked(experiment: Experiment) -> Fit:
     if kind not in FITS:
         raise ParameterError("method", f"{NEEDS}; linear and category_table do not", experiment.method.name)
     return FITS[kind]
+
+
+def fitted(encoder: Encoder | None, layout: Layout, pieces: Sequence[Piece]) -> Encoder:
+    """The encoder, which has learned from the first texts of some pieces, evenly spread."""
+    assert layout.text is not None
+    if not isinstance(encoder, Words | Hashed):
+        raise ParameterError("router", f"{NEEDS}; router=mlp and router=hashed do not")
+    some = pieces[:: 1 + len(pieces) // 20]
+    sheets = filter(None, (next(layout.sheets(piece), None) for piece in some))
+    return encoder.fitted([text for sheet in sheets for text in sheet.texts(layout.text)[: LEARNED // len(some)]])
 
 
 def method_of(experiment: Experiment, known: Known, reader: Reader) -> SimpleRouter:

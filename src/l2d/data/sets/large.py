@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from l2d.data.cells import missing
 from l2d.data.sets.outcomes import PROPENSITY, Expert, find_experts
 from l2d.data.sets.table_columns import Named, feature_columns, roles_of
 from l2d.data.sheet import Sheet
@@ -20,7 +21,7 @@ from l2d.utils.files import user_path
 from l2d.utils.text import listed
 
 KINDS = (".parquet", ".jsonl")
-WHOLE = ("text", "image", "label", "category", "split", "split_by", "confounders", "columns", "merge")
+WHOLE = ("image", "label", "category", "split", "split_by", "confounders", "columns", "merge")
 BLOCK = 32_768  # rows in memory at a time
 BYTES = 1 << 24  # of a JSONL, at a time
 AT_ONCE = 16  # footers that are read at a time
@@ -41,12 +42,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that are read. words: the features that are words. propensities: none, or one per expert."""
+    """The columns that are read. words: the features that are words. propensities: none, or one per expert. text: the column of
+    it; rows without one are left out."""
 
     experts: tuple[Expert, ...]
     features: tuple[str, ...]
     words: tuple[str, ...]
     propensities: tuple[str, ...]
+    text: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +57,15 @@ class Layout:
 
     @property
     def columns(self) -> list[str]:
-        return [*self.features, *(expert.column for expert in self.experts), *self.propensities]
+        outcomes = (expert.column for expert in self.experts)
+        return [*self.features, *outcomes, *self.propensities, *filter(None, [self.text])]
+
+    def sheets(self, piece: Piece) -> Iterator[Sheet]:
+        """The rows of a piece that a router can read, BLOCK at a time."""
+        for sheet in sheets_of(piece, self.columns):
+            kept = sheet if self.text is None else sheet.take(~missing(sheet.columns[self.text]))
+            if len(kept):
+                yield kept
 
 
 def is_large(path: str) -> bool:
@@ -176,4 +187,4 @@ def layout_of(piece: Piece, named: Named) -> Layout:
     features = feature_columns(sheet, named, roles_of(sheet, named, experts), experts)
     chances = [name for name in sheet.names if name in {f"{PROPENSITY}{expert.name}" for expert in experts}]
     words = tuple(name for name in features if sheet.is_words(name))
-    return Layout(tuple(experts), tuple(features), words, tuple(chances))
+    return Layout(tuple(experts), tuple(features), words, tuple(chances), named.text)
