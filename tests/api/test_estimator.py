@@ -2,6 +2,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -30,6 +31,10 @@ def test_scikit_learns_interface() -> None:
     assert chosen.shape == (160,)
     assert estimator.score(X, COSTS) == pytest.approx(-COSTS[np.arange(160), chosen].mean())
     assert estimator.score(X, COSTS) > -0.15
+    turned = pd.DataFrame(COSTS, columns=estimator.experts_)[["expert 2", "expert 1"]]
+    assert estimator.score(X, turned) == estimator.score(X, COSTS)
+    with pytest.raises(L2DError, match="^y: "):
+        estimator.score(X, np.zeros((160, 3)))
 
 
 def test_pipeline_and_search() -> None:

@@ -136,6 +136,21 @@ def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) ->
     assert table_of(words).expert_names(Path()) == ["gpt-4", "yi"]
 
 
+@pytest.mark.parametrize("name", ["is_error", "thumbs_down", "failed", "wrong"])
+def test_a_column_that_says_what_went_wrong(name: str, tmp_path: Path, capsys: Captured) -> None:
+    """Its yes is a loss. In a table, columns such as failed are no guess, since others would be taken for the opposite."""
+    bad = ["yes", "no", "no", "no"] * 15
+    cells = {"query": [f"{QUERIES[i % 4]} {i}" for i in range(60)], "model": ["a", "b", "a"] * 20, name: bad}
+    roles, words, _ = checked(write(tmp_path, cells), capsys)
+    assert roles[name] == "loss"
+    panel = table_of(words).load(Path()).panel
+    assert panel is not None
+    assert np.nansum(panel.train.errors.numpy()) + np.nansum(panel.test.errors.numpy()) == 15
+    wide: Cells = {"query": cells["query"], f"a_{name}": bad, f"b_{name}": bad[::-1], "is_weekend": ["yes", "no"] * 30}
+    words = ["dataset=table", f"dataset.path={write(tmp_path, wide)}", "method=knn"]
+    assert not [key for key in guessed_keys(words) if "experts" in key]
+
+
 def test_what_train_guesses(tmp_path: Path) -> None:
     """Experts and the text of a table, if nothing says so: no grade of a log, and nothing beside a key of the user's."""
     prompts = [f"{QUERIES[i % 4]} {i}" for i in range(20)]

@@ -33,6 +33,7 @@ def test_amounts_are_dollars_seconds_or_shares(cell: object, value: float) -> No
     [
         (["0,0021 USD", "$1.5", "1,204", 2, "0,3 ct"], [0.0021, 1.5, 1.204, 2, 0.003]),
         (["1,204", "10,500", "2.5"], [1204, 10500, 2.5]),
+        (["850,2 ms", "1204,5 ms"], [0.8502, 1.2045]),
     ],
 )
 def test_one_decimal_comma_tells_what_all_commas_of_a_column_are(cells: list[object], values: list[float]) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from l2d.data.agreement import Agreement
 from l2d.data.arrays import Answers, Seen
-from l2d.data.given import make_arrays, names_of_experts, read_inputs, read_labels, read_outcomes, read_said
+from l2d.data.given import make_arrays, names_of_experts, read_inputs, read_labels, read_outcomes, read_said, refuse_other_order
 from l2d.utils.errors import ParameterError
 
 TEXTS = ["a b", "c", " a  b "]
@@ -73,6 +73,31 @@ def test_one_wrong_amount_among_many_is_refused(wrong: float) -> None:
     for name, amounts_ in {**given, "prices": (None, np.ones((3, 2)), amounts)}.items():
         with pytest.raises(ParameterError, match=f"^{name}: .*finite"):
             read_outcomes(*amounts_)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "Int64", "Float64", "object"])
+def test_gaps_in_types_of_pandas(kind: str) -> None:
+    errors = pd.DataFrame({"a": [0, 1, None], "b": [1, 0, 1]}, dtype="Int64").astype(kind)
+    found, _ = read_outcomes(None, errors, None, gaps=True)
+    assert found.nan_to_num(nan=-1).tolist() == [[0, 1], [1, 0], [-1, 1]]
+
+
+def test_rows_in_another_order_are_refused() -> None:
+    X = pd.DataFrame({"x": range(4)})
+    for errors in (X.iloc[::-1], X["x"].sample(frac=1, random_state=1)):
+        with pytest.raises(ParameterError, match=r"^errors: .*index"):
+            refuse_other_order(X, errors=errors)
+    refuse_other_order(X, errors=X.set_axis(range(10, 14)), costs=None, labels=[1, 2, 3, 4])
+    refuse_other_order(X.iloc[::-1], errors=X.iloc[::-1], prices=np.zeros(2))
+
+
+def test_no_rows_and_labels_of_two_kinds() -> None:
+    with pytest.raises(ParameterError, match="^errors: "):
+        read_outcomes(None, np.zeros((0, 2)), None)
+    with pytest.raises(ParameterError, match="^labels: "):
+        read_labels(np.array([1, "a"], dtype=object), 2)
+    with pytest.raises(ParameterError, match=r"^X: .*twin"):
+        read_inputs(pd.DataFrame([[1, 2]], columns=["twin", "twin"]), None, None)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, float("nan")], ["a", None, "b"]])

@@ -112,6 +112,11 @@ def test_a_group_has_the_time_of_its_earliest_row(
         latest_rows(np.array(times, dtype=float), 0.99, None)
 
 
+def test_one_group_of_all_rows_cannot_be_divided_by_time() -> None:
+    with pytest.raises(ParameterError, match=r"^test_fraction=0.2: .*training"):
+        latest_rows(np.arange(10.0), 0.2, torch.zeros(10))
+
+
 @pytest.mark.parametrize(
     ("groups", "repeated"),
     [([0, 1, 1, 2, 3], ""), ([0, 1, 0, 0, 3], "2 of 2"), ([0, 0, 1, 0, 3], "1 of 2")],  # row 1 is for validation

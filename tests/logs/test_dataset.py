@@ -298,6 +298,17 @@ def test_times_of_an_export_are_not_needed(tmp_path: Path) -> None:
     assert len(read_rows(file)) == 1
 
 
+@pytest.mark.parametrize("seen", ["prompt", "x_size"])
+def test_exports_with_other_inputs_are_other_data(seen: str, tmp_path: Path) -> None:
+    found = set()
+    for number, value in enumerate((1, 1, 2)):
+        file = tmp_path / f"log{number}.jsonl"
+        given = {"prompt": f"question {value}", "expert": "a", "correct": True, "propensity": 0.5}
+        file.write_text("".join(json.dumps({**given, seen: given.get(seen, value)}) + "\n" for _ in range(3)))
+        found.add(dataset(file).fingerprint(tmp_path))
+    assert len(found) == 2
+
+
 def test_rows_of_which_nothing_was_kept(run: Untrained, served: Any, tmp_path: Path) -> None:
     """--all exports rows that a client sent to its expert, of which no input is known; training leaves them out."""
     out = tmp_path / "log.csv"

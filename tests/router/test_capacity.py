@@ -1,5 +1,6 @@
 """Choices of a batch under capacities."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,21 @@ def test_queries_without_a_text_go_to_the_best_single_expert() -> None:
     found = router.route(["", "", "sum 3", ""], capacity={best: 3})
     assert sum(choice.expert == best for choice in found) == 3
     assert all(choice.expert != "expert 1" for choice in found if choice.unread)
+
+
+def test_offsets_of_the_guard() -> None:
+    """They do not draw a query without a text to another expert, and those of logits are not costs."""
+    texts, errors = [f"sum {k % 50}" for k in range(200)], np.tile([1.0, 0.0, 0.0], (200, 1))
+    options = {"progress": False, "recipe.epochs": 1}
+    for method in ("linear", "one_vs_all"):
+        router = l2d.fit(texts, errors=errors, method=method, options=options)
+        guard = replace(router.description.guard, offsets=(0.3, 0.0, -0.3), constant=None, best=2)
+        router = replace(router, description=replace(router.description, guard=guard))
+        if method == "linear":
+            assert [choice.expert for choice in router.route([""], capacity={})] == ["expert 3"]
+        else:
+            with pytest.raises(ParameterError, match="^capacity: .*raw"):
+                router.route(["sum 3"], capacity={})
 
 
 def test_a_promise_is_not_moved() -> None:

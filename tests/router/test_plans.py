@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import l2d
 from l2d.analysis.log_value import log_value
@@ -313,3 +314,13 @@ def test_a_log_says_nothing_of_one_choice_of_a_plan(router: l2d.Router) -> None:
     rows: Any = SimpleNamespace(file="log.sqlite")
     with pytest.raises(L2DError, match="follows a plan"):
         log_value(router, rows)
+
+
+def test_a_strangers_rule_of_agreement_is_not_imported(router: l2d.Router, tmp_path: Path) -> None:
+    router.save(tmp_path / "router")
+    file = tmp_path / "router" / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["dataset"]["agree"] = "shutil.move"
+    file.write_text(yaml.safe_dump(config))
+    with pytest.raises(L2DError, match=r"^dataset.agree: shutil.move .*--trust shutil"):
+        l2d.Router.load(tmp_path / "router")

@@ -87,8 +87,12 @@ class RouterEstimator(BaseEstimator):
 
 
 def deferral_scorer(estimator: Any, X: Any, y: Any) -> float:
-    """Minus the mean cost of what an estimator predicts, for `scoring=` of scikit-learn's searches. y: costs [n, p]."""
-    costs, _ = read_outcomes(y, None, None, gaps=True)
+    """Minus the mean cost of what an estimator predicts, for `scoring=` of scikit-learn's searches. y: costs [n, p]. The columns of
+    a DataFrame go by name, if the estimator itself, not a pipeline around it, is given."""
+    names = getattr(estimator, "experts_", ())
+    costs, _ = read_outcomes(y, None, None, names, gaps=True)
+    if names and costs.shape[1] != len(names):
+        raise ParameterError("y", f"must have {len(names)} columns, one for each expert", list(costs.shape))
     if costs.isnan().any():
         raise ParameterError("y", "has NaN, and a score needs the costs of all experts; score rows that have them")
     chosen = as_array(estimator.predict(X))

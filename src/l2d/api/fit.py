@@ -30,6 +30,7 @@ from l2d.data.given import (
     read_outcomes,
     read_propensities,
     read_said,
+    refuse_other_order,
 )
 from l2d.data.text.encoders import Encoder
 from l2d.lightning.learner import ended_by_signals
@@ -75,7 +76,7 @@ def fit(
         propensities: [n, p] or [p], the chance with which each expert was asked, for costs or errors with NaN. Default: estimated
             from the inputs. The router is then judged by doubly robust estimates.
         labels: The true class of each input, for methods that learn it (plugin, label_regression).
-        experts: Their names. Default: the columns of a DataFrame of costs, or expert 1, expert 2, …
+        experts: Their names. Default: the columns of a DataFrame, or expert 1, expert 2, …
         method: A name of `l2d train --help` (auto, mild, tdef, plugin, …), or a class of your own, a subclass of `l2d.Method`.
             Default: auto, the best of several by cross-validation; for images mild. Its arguments are options:
             {"method.margin": 0.5}.
@@ -98,6 +99,7 @@ def fit(
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
+    refuse_other_order(X, costs=costs, errors=errors, prices=prices, propensities=propensities, labels=labels)
     outcomes = outcomes_of(costs, errors, prices, propensities, experts)
     given: dict[str, Any] = {"seed": seed, **(options or {})}
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)

@@ -33,11 +33,12 @@ def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
     return sheet.numbers(column, gaps=True) if (column := f"loss_{name}") in sheet.columns else None
 
 
-def read_outcomes(file: Path, name: str, experts: Sequence[str], columns: Sequence[str]) -> Mapping[str, Any]:
-    """The queries, the new expert's errors and, where all of them are there, the known experts'. columns: that the router sees."""
+def read_outcomes(file: Path, name: str, experts: Sequence[str], columns: Sequence[str], text: str | None) -> Mapping[str, Any]:
+    """The queries, the new expert's errors and, where all of them are there, the known experts'. columns: that the router sees;
+    text: the one of text."""
     from l2d.data.sheet import read_sheet
 
-    sheet = read_sheet(file, columns)
+    sheet = read_sheet(file, [] if text is None else [text])
     own = read_errors(sheet, name)
     if own is None:
         raise L2DError(f"{file}: no column correct_{name} or loss_{name}; name the new expert's outcomes so")
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> None:
             columns = [*seen.features, *filter(None, (seen.text,))]
             if not columns:
                 raise ParameterError("--file", f"this router sees {router.description.sees}; use Router.with_expert")
-            found = dict(read_outcomes(options.file, options.expert, router.experts, columns))
+            found = dict(read_outcomes(options.file, options.expert, router.experts, columns, seen.text))
             if router.description.kind == "text":
                 found["queries"] = [row[seen.text] for row in found["queries"]]
         with given_as_flags(name="expert", errors="file", others="file", queries="file"):

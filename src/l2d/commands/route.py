@@ -105,8 +105,8 @@ def read_prices(text: str) -> list[float] | dict[str, float]:
 
 
 def read_capacity(text: str) -> dict[str, str]:
-    amounts = dict(read_amounts(text))
-    if "" in amounts:
+    amounts = dict(pairs := read_amounts(text))
+    if "" in amounts or len(amounts) < len(pairs):
         raise ParameterError("--capacity", 'must be such as {alice: 40, large: "10%"}', text)
     return amounts
 

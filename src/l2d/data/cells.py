@@ -20,7 +20,7 @@ UNITS = {"$": 1, "us$": 1, "usd": 1, "ct": 0.01, "ms": 1e-3, "s": 1, "sec": 1, "
 DOLLARS = re.compile(r"\$|usd|\d *ct$", re.IGNORECASE)
 NUMBER = r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d++\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 AMOUNT = re.compile(rf"(us\$|usd|\$)?\s*({NUMBER})\s*(us\$|usd|\$|ct|ms|s|sec|min)?")
-DECIMAL = re.compile(r"\D{0,4}0,\d")  # 0,0021 has no comma between thousands
+DECIMAL = re.compile(r"\D{0,4}(?:0,\d|\d+,\d\d?(?!\d))")  # 0,0021 and 850,2 have no comma between thousands
 WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def frame_inputs(frame: Any, text: str | None, embed: Embed | None) -> tuple[Ten
     """Every column but `text` must be numeric."""
     if text is not None and text not in frame.columns:
         raise ParameterError("text", f"no such column; there are {', '.join(map(str, frame.columns))}", text)
+    if twice := [str(name) for name in frame.columns if [*frame.columns].count(name) > 1]:
+        raise ParameterError("X", f"two columns are called {twice[0]}")
     names = [name for name in frame.columns if name != text]
     if odd := [str(name) for name in names if frame[name].dtype.kind not in "biuf"]:
         raise ParameterError("X", f"column {odd[0]} is not numeric; leave it out, or use text={odd[0]!r}")
@@ -109,6 +112,9 @@ def read_amounts(
 ) -> Tensor:
     """float64, finite and, unless `signed`, not negative. gaps: NaN is allowed, for what is not known."""
     array = as_array(values)
+    if array.dtype == object and hasattr(values, "to_numpy"):  # pandas' own types of numbers and gaps
+        with suppress(TypeError, ValueError):
+            array = values.to_numpy(np.float64, na_value=np.nan)
     wanted = "[n, experts]" if shape is None else f"{list(shape)} or {list(shape[1:])}"
     fits = array.ndim == 2 if shape is None else array.shape in (shape, shape[1:])
     if array.dtype.kind not in "biuf" or not fits:
@@ -118,6 +124,14 @@ def read_amounts(
         value = f"the value at {place}, counted from 0, is {found[tuple(place)]}"
         raise ParameterError(name, f"must be finite{'' if signed else ' and not negative'}; {value}")
     return torch.from_numpy(found)
+
+
+def refuse_other_order(X: Any, **others: Any) -> None:
+    """Refuse what has the row labels of X in another order: rows go by place."""
+    for name, one in others.items():
+        framed = all(hasattr(frame, "index") and hasattr(frame, "to_numpy") for frame in (X, one))
+        if framed and not one.index.equals(X.index) and sorted(map(str, one.index)) == sorted(map(str, X.index)):
+            raise ParameterError(name, "has the rows of X in another order (index); rows go by place: use .loc[X.index]")
 
 
 def in_order(values: Any, names: Sequence[str]) -> Any:
@@ -136,6 +150,8 @@ def read_outcomes(
         raise ParameterError("prices", "are part of the costs; give errors and prices instead")
     name, values = ("costs", costs) if errors is None else ("errors", errors)
     found = read_amounts(name, in_order(values, names), gaps=gaps)
+    if not len(found):
+        raise ParameterError(name, "has no rows")
     if found.shape[1] < 2:
         raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")
     if prices is None:
@@ -187,7 +203,10 @@ def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:
         return torch.full((n,), -1), 0
     if any(one is None or one != one for one in as_array(labels).ravel().tolist()):
         raise ParameterError("labels", "some are empty; leave out these rows, or all labels")
-    classes, numbers = np.unique(as_array(labels), return_inverse=True)
+    try:
+        classes, numbers = np.unique(as_array(labels), return_inverse=True)
+    except TypeError as error:
+        raise ParameterError("labels", "some are text and some are numbers") from error
     if numbers.shape != (n,):
         raise ParameterError("labels", f"must be {n} values, one for each input, not {list(as_array(labels).shape)}")
     return torch.from_numpy(numbers.astype(np.int64)), len(classes)

@@ -147,7 +147,10 @@ def latest_rows(times: np.ndarray, fraction: float, groups: Tensor | None) -> tu
         raise ParameterError("test_fraction", f"leaves none of {n:,} rows for training", fraction)
     latest = np.zeros(n, dtype=bool)
     latest[order[n - held :]] = True
-    return _sides(torch.from_numpy(np.isin(own, own[latest])))
+    held_out = np.isin(own, own[latest])
+    if held_out.all():
+        raise ParameterError("test_fraction", "leaves no row for training, since equal texts stay together", fraction)
+    return _sides(torch.from_numpy(held_out))
 
 
 def stratified_split(

@@ -119,13 +119,18 @@ def mix(numbers: np.ndarray, seed: int) -> np.ndarray:
 
 
 def words_of(layout: Layout, _: Piece, sheet: Sheet) -> Sums:
-    return {name: np.unique(sheet.words(name, gaps=True)) for name in layout.words}
+    return {f"words_{name}": np.unique(sheet.words(name, gaps=True)) for name in layout.words}
 
 
 def more_words(one: Sums, two: Sums) -> Sums:
-    found = {name: np.union1d(values, two[name]) for name, values in one.items()}
-    for name in (name for name, words in found.items() if len(words) > MOST_CATEGORIES):
-        raise L2DError(f"column {name}: more than {MOST_CATEGORIES} different words, which no feature may have")
+    return few_words({name: np.union1d(values, two[name]) for name, values in one.items()})
+
+
+def few_words(found: Sums) -> Sums:
+    for name, words in found.items():
+        if np.count_nonzero(words != "") > MOST_CATEGORIES:
+            problem = f"more than {MOST_CATEGORIES} different words, which no feature may have"
+            raise L2DError(f"column {name.removeprefix('words_')}: {problem}")
     return found
 
 

@@ -28,7 +28,7 @@ from l2d.data.text.words import Words
 from l2d.large import judge
 from l2d.large.fits import FITS, Fit, Known, known_of, moments
 from l2d.large.judge import Routers
-from l2d.large.passes import SAMPLE, Passes, Reader, Rows, more_words, words_of
+from l2d.large.passes import SAMPLE, Passes, Reader, Rows, few_words, more_words, words_of
 from l2d.methods.method import Evidence
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
@@ -66,8 +66,8 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
         passes = Passes(run.path / PASSES, pieces, layout, width, experiment.settings.progress)
         reader = Reader(layout, Seen(layout.features, layout.text), experiment.seed, encoder)
         if layout.words:
-            words = passes.run("words", partial(words_of, layout), more_words).items()
-            categories = {name: tuple(filter(None, some)) for name, some in words}
+            words = few_words(passes.run("words", partial(words_of, layout), more_words))
+            categories = {name.removeprefix("words_"): tuple(filter(None, some)) for name, some in words.items()}
             reader = replace(reader, seen=replace(reader.seen, categories=categories))
         centre = reader.rows(*first).inputs.double().mean(dim=0)
         known = known_of(passes.run("moments", partial(reader.on, partial(moments, centre))), centre, SAMPLE)

@@ -61,6 +61,9 @@ class ServerLog(DatasetBase):
             found.update(repr(rows.calls.tolist()).encode())
         if self.encoder is not None and rows.texts is not None:
             found.update(self.encoder.identity().encode())
+        if rows.about is None:  # an export, whose ids may say nothing of the inputs
+            found.update(repr([] if rows.texts is None else rows.texts.tolist()).encode())
+            found.update(b"" if rows.features is None else rows.features.tobytes())
         return found.hexdigest()[:16]
 
     def expert_names(self, data_dir: Path) -> list[str]:  # noqa: ARG002

@@ -36,7 +36,10 @@ def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarra
     """The expected costs with the guard's offsets, [n, p]. A query without a text goes to the guard's expert first."""
     guard = active_guard(router)
     offsets = np.zeros(len(router.experts)) if guard is None or guard.offsets is None else np.array(guard.offsets)
-    unread = {name: 0.0 if k == router.description.guard.best else TINY for k, name in enumerate(router.experts)}
+    if offsets.any() and not router.method.takes_prices_later:
+        raise ParameterError("capacity", "the guard's offsets of this method are not in units of costs; use raw")
+    unread = {name: offset + TINY for name, offset in zip(router.experts, offsets.tolist(), strict=True)}
+    unread[router.experts[router.description.guard.best]] -= TINY
     costs = [[(choice.expected_costs or unread)[name] for name in router.experts] for choice in choices]
     return np.asarray(np.array(costs) - offsets)
 

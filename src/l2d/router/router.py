@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from l2d.core.prices import PriceList
+from l2d.data.given import refuse_other_order
 from l2d.router.added import NewExpert, with_expert
 from l2d.router.capacity import Capacity, within_capacity
 from l2d.router.choices import Choice, make_choices
@@ -194,6 +195,7 @@ class Router(TrainedRouter):
             dollars if the run has cost.error_price. Within a budget, the best single expert is the best that the budget allows; if
             it allows none alone, the best of all.
         """
+        refuse_other_order(queries, costs=costs, errors=errors, prices=prices)
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
         if plan_of(self)[0] is not None:
@@ -214,6 +216,7 @@ class Router(TrainedRouter):
         if other.experts != self.experts or plan_of(self)[0] is not None or plan_of(other)[0] is not None:
             problem = f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}; without a plan"
             raise ParameterError("other", problem)
+        refuse_other_order(queries, costs=costs, errors=errors, prices=prices)
         decisions = self.decide(queries)
         found, _ = costs_for(self, len(decisions), costs, errors, prices)
         return compare_decisions(decisions, other.decide(queries), found, self.prices)
@@ -224,11 +227,13 @@ class Router(TrainedRouter):
         counted from 0, and the network's outputs. It is checked to choose as the router does."""
         export_router(self, Path(file).expanduser())
 
-    def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Picture":
+    def plot(
+        self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None, answers: Any = None
+    ) -> "Picture":
         """A picture of mean costs and of shares per expert: on these queries or, without any, on the held-out rows. Without any, a
         router that may ask again draws its plan as a tree."""
         if queries is not None:
-            return self.score(queries, costs, errors=errors, prices=prices).plot()
+            return self.score(queries, costs, errors=errors, prices=prices, answers=answers).plot()
         planner, name = plan_of(self)
         if planner is not None:
             return plot_plan(planner, name, self.experts)

@@ -55,7 +55,7 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
     models = [mean_mark("single", name, None, found) for name, found in by_model]
     hull = lower_hull(mark.point for mark in models)
     known = {seed: Estimated(errors, errors, prices, prices) for seed, errors in measured.errors.items()}
-    if any(run.metrics.log for by_seed in measured.runs.values() for run in by_seed.values()):
+    if any(not run.metrics.baselines.oracle for by_seed in measured.runs.values() for run in by_seed.values()):
         known = {}  # errors are doubly robust: there is no oracle
     marks = [
         *(router_mark(measured, scale) for scale in measured.runs),

@@ -15,6 +15,7 @@ GRADES = {"0", "1", *YES_NO, *TRUTH}
 MOSTLY = 0.9  # of the cells that are not empty
 FEW = 100  # different words at most, each on five rows on average
 EPOCH = 1e9  # seconds since 1970: 2001 and later
+BAD = "error wrong incorrect fail failed failure bad down mistake hallucinated hallucination escalated rejected"  # yes is a loss
 # Ids of these say nothing about the query.
 OF_ANSWERS = {"answer", "response", "output", "completion", "reply"}
 OF_MANY = {"user", "session", "conversation", "tenant", "customer", "account", "org", "thread", "model", "expert"}
@@ -34,7 +35,7 @@ ROLES = {
         "graded share nothing",
         "graded",
     ),
-    "loss": ("loss", "amounts", ""),
+    "loss": (f"loss {BAD}", "graded amounts nothing", ""),
     "prediction": ("prediction predicted", "few amounts many", ""),
     "price": ("price usd cost dollars spend charge billed", "amounts", "dollars"),
     "latency": ("latency duration elapsed ms seconds took", "amounts", ""),
@@ -98,7 +99,8 @@ def experts_by_value(kinds: Kinds) -> list[str]:
     if any(fit(name, kinds[name], "expert")[0] > 1 for name in kinds):
         return []
     scored = [name for name in kinds if fit(name, kinds[name], "correct")[0] > 1]
-    graded = [name for name in kinds if "graded" in kinds[name] and name not in scored]
+    bad = [name for name in kinds if fit(name, kinds[name], "loss")[0]]
+    graded = [name for name in kinds if "graded" in kinds[name] and name not in (*scored, *bad)]
     return next((found for found in (scored, graded) if len(found) > 1), [])
 
 
@@ -122,9 +124,11 @@ def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
     names, fitting, alone = (words.split() for words in ROLES[role])
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)
+    bad = {*BAD.split()} & {*words}
+    of_grade = bad and (role == "correct" or (role == "loss" and not {"graded", "nothing"} & {*kinds}))
     of_query = role == "length" and words[1:] and not OF_ANSWERS & {*words}
     of_other = (role == "id" and OF_MANY & {*words}) or (role in REPLY and (words[-1] not in names or of_query))
-    if kind is None or of_other:
+    if kind is None or of_other or of_grade:
         return 0, ""
     if not {*words} & {*names}:
         return int(kind in alone), kinds[kind]

@@ -81,7 +81,10 @@ def find_files(path: str) -> list[str]:
         system, place = fsspec.core.url_to_fs(path if URL in path else str(user_path(path).absolute()))
         if not any(mark in path for mark in PATTERN) and system.isdir(place):
             place = f"{place.rstrip('/')}/**"
-        found = [file for file in sorted(system.glob(place)) if file.lower().endswith(KINDS)]
+        places = system.glob(place, detail=True)
+        within = [file for one, about in places.items() if about["type"] == "directory" for file in system.find(one)]
+        whole = [one for one, about in places.items() if about["type"] != "directory"]
+        found = [file for file in sorted({*whole, *within}) if file.lower().endswith(KINDS)]
     except (ImportError, OSError, ValueError) as error:  # without rights, or a kind of URL that needs another package
         raise ParameterError("path", f"cannot be read ({str(error).splitlines()[0]})", path) from error
     if len(kinds := {Path(file).suffix.lower() for file in found}) != 1:

@@ -56,6 +56,8 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
         if error.problem != "is missing":
             raise
         raise L2DError(f"{folder}: {error}; another version of l2d trained it; {RETRAIN}") from error
+    if isinstance(rule := experiment.dataset.arguments.get("agree"), Component):
+        find(rule)  # a function that is not trusted, since it is not a text any more
     weights, description = read_weights(folder / FILE)
     kept = find(expect(experiment.router, Network, "a network")).kept_arguments(folder)
     return rebuild(experiment, weights, description, kept, trust)
