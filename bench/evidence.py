@@ -36,7 +36,7 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("llm", lambda it: it.curves_table(it.CURVES.read()), "verdicts", "curves-mmlu"),
     ("llm", lambda it: it.tally_table(it.RUNS.read()), "beyond", "llm-tally"),
     ("logs", lambda it: it.gains_table(), "llm_routing", "log gains"),
-    ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
+    ("logs", lambda it: it.coverage_line(), "llm_routing", "log coverage"),
     ("auto", lambda it: it.table(it.RESULTS.read()), "benchmarks", "auto"),
     ("confounding", lambda it: it.table(it.RESULTS.read()), "llm_routing", "confounding"),
     ("plans", lambda it: it.pools_table(it.RESULTS.read()), "plans", "plans"),

@@ -1,46 +1,23 @@
-"""The pictures of README.md and the documentation, drawn from the figures in bench/results/.
-
-python bench/pictures.py            # draws docs/pictures/ and prints the files; a few seconds
-python bench/pictures.py measure    # first trains the three small runs of curve.svg, kept in runs/pictures/
-"""
+"""The pictures of README.md and the documentation, from bench/results/ into docs/pictures/: python bench/pictures.py"""
 
 import statistics
-import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from l2d.analysis.curve.measure import find_groups, measure_group
-from l2d.analysis.curve.trace import trace_curve
-from l2d.analysis.report.read import read_cells
 from l2d.utils.text import Z
-from records import ROOT, Row, about, mean_of, paper_runs, read, save, title_of, trained
+from records import DOCS, RESULTS, Row, mean_of, paper_runs, read, title_of
 
-sys.path.insert(0, str(ROOT / "examples"))
-from simplex import simplex_figure, simplex_regions
-
-RESULTS = ROOT / "bench" / "results"
 BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#e08a2e", "#3f8f55", "#c0504d", "#8a8a8a"
 # Deterministic files: otherwise ids of SVG elements and the date would differ.
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "l2d",
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "font.size": 10.5,
-}
-STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
-
-# What curve.svg shows: one run per seed, good for all prices.
-CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=best_loss"]
-SEEDS = (0, 1, 2)
-CURVE_CSV = RESULTS / "picture_curve.csv"
+STYLE: dict[Any, Any] = {"svg.hashsalt": "l2d", "figure.facecolor": "white", "savefig.facecolor": "white"}
+STYLE |= {"font.size": 10.5, "axes.spines.top": False, "axes.spines.right": False}
 
 # What flow.svg shows, by title: benchmark, prices and method of benchmarks.csv.
 GAINS = {
@@ -144,58 +121,6 @@ def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
     return picture
 
 
-def curve(rows: Sequence[Row]) -> Figure:
-    """Error against price. rows: of bench/results/picture_curve.csv."""
-    picture = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = picture.subplots()
-    styles: list[tuple[str, str, Mapping[str, Any]]] = [
-        ("mixture", "a random mix of two models", {"color": GREY, "ls": "--"}),
-        ("repriced", "router (cost_regression), one training for all prices", {"color": BLUE, "lw": 2.5}),
-        ("oracle", "oracle: knows the answers", {"color": GREEN, "ls": ":", "lw": 2}),
-    ]
-    for kind, label, style in styles:
-        axes.plot(*_points(rows, kind), label=label, **style)
-    axes.plot(*_points(rows, "single"), "s", color="black", label="one model for all queries")
-    singles = [row for row in rows if row["kind"] == "single"]
-    dearest = max(float(row["price"]) for row in singles)
-    for row in singles:
-        x, y = float(row["price"]), 100 * float(row["error"])
-        side, shift = ("right", (-2, -16)) if x == dearest else ("left", (8, 5))
-        axes.annotate(row["name"], (x, y), shift, textcoords="offset points", ha=side, fontsize=9.5)
-    axes.set(xlabel="mean price per query (1 = an error)", ylabel="wrong answers (%)", ylim=(0, 66))
-    axes.set_title("Error against price, simulated: three simulated language models", fontweight="bold", fontsize=11)
-    axes.legend(frameon=False, loc="lower right", fontsize=9.5)
-    data = f"Simulated data (dataset=mmlu_sim), {int(rows[0]['n']):,} test questions, mean of {rows[0]['seeds']} seeds"
-    _note(picture, f"Lower left is better. {data} (bench/results/picture_curve.csv).")
-    return picture
-
-
-def regions(rho: Sequence[float], n: int) -> Figure:
-    """The expert that the minimiser of the loss chooses, for every p of three experts. n: triangles along a side."""
-    values = torch.tensor(rho, dtype=torch.float64)
-    found = simplex_regions(values, n)
-    picture = simplex_figure(values, found)
-    picture.set_size_inches(8, 4.6)
-    left, right = picture.axes
-    for axes in picture.axes:
-        axes.collections[0].set_antialiased(False)  # plain colours are small
-        axes.collections[0].set_rasterized(True)  # thousands of triangles: an image within the SVG
-    left.set_title(f"argmax of the scores:\nwrong on {found.wrong:.0%} (dark)", fontsize=11, fontweight="bold")
-    right.set_title(f"posterior decision:\nwrong on {found.wrong_by_posterior:.0%}", fontsize=11, fontweight="bold")
-    picture.suptitle("Which expert a perfectly trained MILD asks, with unequal ρ")
-    point = "A point is a query: the nearer to a corner, the more that expert is worth asking."
-    regions = "Dashed lines part the regions where each expert is best."
-    colours = f"Colours: the expert that is asked, with ρ = {', '.join(map(str, rho))}. Computed, not trained."
-    _note(picture, f"{point} {regions} {colours}")
-    return picture
-
-
-def _points(rows: Sequence[Row], kind: str) -> tuple[list[float], list[float]]:
-    """Prices and errors in percent of one kind of row, by price."""
-    found = sorted((float(row["price"]), 100 * float(row["error"])) for row in rows if row["kind"] == kind)
-    return [price for price, _ in found], [error for _, error in found]
-
-
 def _note(picture: Figure, text: str) -> None:
     picture.supxlabel("\n".join(textwrap.wrap(text, 125)), fontsize=8.5, color="0.35", x=0.01, ha="left")
 
@@ -204,34 +129,12 @@ def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
     return [statistics.fmean(shares) for shares in zip(*(map(float, row[column].split()) for row in rows), strict=True)]
 
 
-def measure(runs_dir: Path) -> None:
-    """Train the runs of the curve; finished runs are reused."""
-    made = about("python bench/pictures.py measure")
-    for seed in SEEDS:
-        _, metrics = trained([*CURVE, f"seed={seed}", f"runs_dir={runs_dir / 'curve'}"])
-    curve_points = [row | {"n": str(metrics.rows.test)} | made for row in curve_rows(runs_dir / "curve")]
-    save(CURVE_CSV, list(curve_points[0]), curve_points)
-
-
-def curve_rows(runs_dir: Path) -> list[Row]:
-    """The points of the one curve that these runs make."""
-    [group] = find_groups(read_cells(runs_dir))
-    return [
-        {"kind": mark.kind, "name": mark.name, "price": f"{mark.price:.6f}", "error": f"{mark.error:.6f}"}
-        | {"seeds": str(mark.seeds)}
-        for mark in trace_curve(group, measure_group(group)).marks
-        if mark.kind != "router"  # at the prices of training: already on the curve
-    ]
-
-
 def draw(out: Path) -> list[Path]:
     """All pictures, from the committed figures alone."""
     with mpl.rc_context(STYLE):
         pictures = {
             "flow.svg": flow(read(RESULTS / "benchmarks.csv")),
             "collapse.svg": collapse(read(RESULTS / "collapse.csv"), paper_runs(method="mild", recipe="fast", **CELL)),
-            "curve.svg": curve(read(CURVE_CSV)),
-            "regions.svg": regions((1, 0.6, 0.3), 60),
         }
         out.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
@@ -240,7 +143,5 @@ def draw(out: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["measure"]:
-        measure(ROOT / "runs" / "pictures")
-    for file in draw(ROOT / "docs" / "pictures"):
+    for file in draw(DOCS / "pictures"):
         print(f"{file} ({file.stat().st_size / 1000:.0f} kB)")
