@@ -30,18 +30,11 @@ from l2d.utils.text import Z
 from logs import Questions
 from records import Results, Row, about, given_paths, grouped, markdown, mean_of, origin, trained
 
-RESULTS = Results(
-    "benchmarks",
-    "benchmark prices method seed",
-    "n tasks validation loss guarded single oracle gain error guarded_gain guarded_error fell_back by_task"
-    " machine versions commit command",
-)
-FOLDS = 5
-SEEDS = (0, 1, 2)
-TRIOS = {
-    "llama": ("0.3 0.15 0", "0.4 0.2 0", "0 0 0", "0.1 0.05 0", "0.6 0.3 0"),
-    "mixtral": ("0.2 0.1 0", "0.3 0.15 0"),
-}
+FIGURES = "n tasks validation loss guarded single oracle gain error guarded_gain guarded_error fell_back by_task"
+RESULTS = Results("benchmarks", "benchmark prices method seed", f"{FIGURES} machine versions commit command")
+FOLDS, SEEDS = 5, (0, 1, 2)
+LLAMA_PRICES = ("0.3 0.15 0", "0.4 0.2 0", "0 0 0", "0.1 0.05 0", "0.6 0.3 0")
+TRIOS = {"llama": LLAMA_PRICES, "mixtral": ("0.2 0.1 0", "0.3 0.15 0")}
 SIMPLE: dict[str, list[str]] = {
     **{name: [] for name in ("category_table", "knn", "clusters", "linear", "linear_plugin", "mix")},
     "mix, by label": ["method=mix", "method.by_label=true"],
@@ -215,9 +208,8 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
     tasks = list(task_losses(rows[0])) if rows else []
     named = tasks if len(tasks) > 1 else []
     head = ["router", "accuracy, ± std", "with the guard, ± std", "more than the best single model, ± 95 %", *named]
-    lines = [[title, accuracy, "", "", *("" for _ in named)] for title, accuracy in published.items()]
-    for title, column in (("best single model on these rows", "single"), ("oracle", "oracle")):
-        lines.append([f"*{title}*", percent([rows[0]], column), "", "", *("" for _ in named)])
+    known = {"*best single model on these rows*": percent(rows[:1], "single"), "*oracle*": percent(rows[:1], "oracle")}
+    lines = [[title, accuracy, *[""] * (len(head) - 2)] for title, accuracy in {**published, **known}.items()]
     by_method = grouped(rows, lambda row: row["method"])
     for method, found in sorted(by_method.items(), key=lambda item: mean_of(item[1], "loss")):
         gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * Z * mean_of(found, 'error'):.2f}"

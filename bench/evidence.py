@@ -24,7 +24,6 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("large", lambda it: it.table(it.RESULTS.read()), "scaling", "large"),
     ("startup", lambda it: it.table(records.read(it.RESULTS)), "speed", "startup"),
     ("digits", lambda it: it.table(records.read(it.RESULTS)), "digits", "bench-digits"),
-    ("latency", lambda it: it.table(it.CALLS.read()), "llm_routing", "latency"),
     ("why_mild", lambda it: it.steps(), "why_mild", "steps"),
     ("why_mild", lambda it: it.choice(), "why_mild", "choice"),
     ("why_mild", lambda it: it.collapse(it.BARE.read()), "why_mild", "collapse"),

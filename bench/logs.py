@@ -50,9 +50,6 @@ class Questions:
         self.costs = self.errors + torch.tensor(PRICES, dtype=torch.float64)
         self.best = int(self.costs.mean(dim=0).argmin())
 
-    def __len__(self) -> int:
-        return len(self.inputs)
-
     def chances(self, policy: Any) -> Tensor:
         """The chance of each model to be asked [3]."""
         if isinstance(policy, float):
@@ -61,19 +58,19 @@ class Questions:
 
     def asked(self, policy: Any, seed: int) -> Tensor:
         """bool [n, 3]: one model per question, by lot."""
-        drawn = np.random.default_rng(seed).choice(3, size=len(self), p=self.chances(policy).numpy())
+        drawn = np.random.default_rng(seed).choice(3, size=len(self.inputs), p=self.chances(policy).numpy())
         return torch.eye(3, dtype=torch.bool)[torch.from_numpy(drawn)]
 
     def table(self, file: Path, policy: Any) -> Path:
         """A file of the questions in the log, the others empty. Its propensities are those of the policy."""
         columns: dict[str, list[Any]] = {f"f{k}": self.inputs[:, k].tolist() for k in range(self.inputs.shape[1])}
-        columns |= {"id": list(range(len(self))), "subject": self.subjects}
+        columns |= {"id": list(range(len(self.inputs))), "subject": self.subjects}
         asked = torch.ones_like(self.errors, dtype=torch.bool) if policy is None else self.asked(policy, 0)
         for k, name in enumerate(self.names):
             known = zip((1 - self.errors[:, k]).tolist(), asked[:, k].tolist(), strict=True)
             columns[f"correct_{name}"] = [value if there else None for value, there in known]
             if policy is not None:
-                columns[f"propensity_{name}"] = [float(self.chances(policy)[k])] * len(self)
+                columns[f"propensity_{name}"] = [float(self.chances(policy)[k])] * len(self.inputs)
         write_sheet(file, columns)
         return file
 
@@ -101,23 +98,21 @@ def measure_gains(questions: Questions, work: Path) -> None:
                 row |= {"estimated": value.value, "estimated_error": value.standard_error}
             row["true"] = float(paid(costs, decisions).mean())
             told = {key: "" if row.get(key) is None else f"{row[key]:.6f}" for key in FIGURES}
-            rows.append({"policy": policy, "method": method, **told, "n": str(len(questions)), **about(COMMAND)})
+            rows.append({"policy": policy, "method": method, **told, "n": str(len(questions.inputs)), **about(COMMAND)})
             GAINS.write(rows)  # at once: a run takes minutes
             print(policy, method, told["gain"], told["guarded"], flush=True)
 
 
 def gains_table() -> str:
     rows = {(row["policy"], row["method"]): row for row in GAINS.read()}
-    lines = []
-    for method in METHODS:
-        lines.append([f"`{method}`"])
-        for policy in POLICIES:
-            row = rows.get((policy, method))
-            gain = "" if row is None else f"{float(row['gain']):+.4f} ± {Z * float(row['error']):.4f}"
-            lines[-1].append(gain if row is None else f"{gain}, guarded {float(row['guarded']):+.4f}")
+    shown = {
+        key: f"{float(row['gain']):+.4f} ± {Z * float(row['error']):.4f}, guarded {float(row['guarded']):+.4f}"
+        for key, row in rows.items()
+    }
+    lines = [[f"`{method}`", *(shown.get((policy, method), "") for policy in POLICIES)] for method in METHODS]
     said = "Gain over the best single model, ± half of a 95 % interval, and with the guard."
-    found = GAINS.read()
-    return f"{markdown(('method', *POLICIES), lines)}\n\n{said} n = {int(found[0]['n']):,}; {origin(found)}."
+    n = next(iter(rows.values()))["n"]
+    return f"{markdown(('method', *POLICIES), lines)}\n\n{said} n = {int(n):,}; {origin(rows.values())}."
 
 
 def coverage_line() -> str:

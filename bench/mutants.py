@@ -82,12 +82,8 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
     cache = tree.with_suffix(".cache")
     shutil.rmtree(cache, ignore_errors=True)
     options = ["-q", "-p", "cacheprovider", "-o", f"cache_dir={cache}", "--assert=plain"]
-    settings = {
-        "L2D_COMMIT": "copy",
-        "PYTHONPATH": f"{tree / 'src'}:{tree}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    settings = {"L2D_COMMIT": "copy", "PYTHONPATH": f"{tree / 'src'}:{tree}"}
+    settings |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", *options, *arguments]
     silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=tree, env=os.environ | settings, start_new_session=True, **silent)

@@ -1,6 +1,5 @@
 """The pictures of README.md and the documentation, from bench/results/ into docs/pictures/: python bench/pictures.py"""
 
-import statistics
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from l2d.utils.text import Z
-from records import DOCS, RESULTS, Row, mean_of, paper_runs, read, title_of
+from records import DOCS, RESULTS, Row, mean_of, mean_shares, paper_runs, read, title_of
 
 BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#e08a2e", "#3f8f55", "#c0504d", "#8a8a8a"
 # Deterministic files: otherwise ids of SVG elements and the date would differ.
@@ -104,9 +103,9 @@ def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
     bare = [row for row in rows if CELL.items() <= row.items()]
     panels = [
         ("oracle", mean_shares(bare, "oracle"), None, GREEN),
-        ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
+        ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare), mean_of(bare, "argmax"), RED),
         ("same network,\nposterior\ndecision", mean_shares(bare, "posterior_ratios"), mean_of(bare, "posterior"), BLUE),
-        ("mild:\nnearly equal ρ,\nargmax", mean_shares(default, "ratios"), mean_of(default, "test"), BLUE),
+        ("mild:\nnearly equal ρ,\nargmax", mean_shares(default), mean_of(default, "test"), BLUE),
     ]
     picture = Figure(figsize=(8, 3.6), layout="constrained")
     for axes, (title, shares, loss, colour) in zip(picture.subplots(1, 4, sharey=True), panels, strict=True):
@@ -123,10 +122,6 @@ def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
 
 def _note(picture: Figure, text: str) -> None:
     picture.supxlabel("\n".join(textwrap.wrap(text, 125)), fontsize=8.5, color="0.35", x=0.01, ha="left")
-
-
-def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
-    return [statistics.fmean(shares) for shares in zip(*(map(float, row[column].split()) for row in rows), strict=True)]
 
 
 def draw(out: Path) -> list[Path]:

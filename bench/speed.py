@@ -193,7 +193,7 @@ def start_table() -> str:
     """From the command to the first step."""
     rows = [by_what()[what] for what in ("cold", "l2d")]
     seconds = [f"{float(row['start_seconds']):.1f} s" for row in rows]
-    lines = zip(("empty compile cache", "full compile cache"), seconds, strict=True)
+    lines = [("empty compile cache", seconds[0]), ("full compile cache", seconds[1])]
     return markdown(("from the command to the end of the first step", "SVHN"), lines) + f"\n\n{source(rows)}"
 
 
