@@ -87,14 +87,12 @@ def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
     named = sheet.words("task") if topic else ["all"] * len(test)
     tasks = [task for task, kept in zip(named, test, strict=True) if kept]
     needs_topic = ("category_table", "linear_plugin", "mix, by label", "plugin", "label_regression")
-    for method in [*SIMPLE, *LEARNED]:
-        if not topic and method in needs_topic:
-            continue
-        for seed in SEEDS:
-            words = ["dataset=table", f"dataset.name={benchmark}", f"dataset.path={table}", "dataset.split=split"]
-            words += seen_words(method, "prompt", topic) if topic else ["dataset.text=prompt", "router=mlp"]
-            words += [*method_words(method), f"seed={seed}"]
-            yield figures(judged_run([*words, *where_words(runs_dir)], tasks), benchmark, "", method, seed, words)
+    methods = [method for method in (*SIMPLE, *LEARNED) if topic or method not in needs_topic]
+    for method, seed in product(methods, SEEDS):
+        words = ["dataset=table", f"dataset.name={benchmark}", f"dataset.path={table}", "dataset.split=split"]
+        words += seen_words(method, "prompt", topic) if topic else ["dataset.text=prompt", "router=mlp"]
+        words += [*method_words(method), f"seed={seed}"]
+        yield figures(judged_run([*words, *where_words(runs_dir)], tasks), benchmark, "", method, seed, words)
 
 
 def complete(table: Path, runs_dir: Path) -> Path:
@@ -178,11 +176,11 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
     by_task = " ".join(f"{task}:{float(loss[rows].mean()):.4f}" for task, rows in rows_by_task(tasks).items())
     told |= {"tasks": str(len({*tasks})), "fell_back": str(int(found.fell_back)), "by_task": by_task}
     told |= {"validation": "" if found.validation is None else f"{found.validation:.6f}"}
-    columns = {"loss": loss, "guarded": paid(costs, found.guarded), "single": single}
-    columns["oracle"] = paid(costs, cheapest(costs))
+    guarded, oracle = paid(costs, found.guarded), paid(costs, cheapest(costs))
+    columns = {"loss": loss, "guarded": guarded, "single": single, "oracle": oracle}
     told |= {name: f"{over_tasks(values, tasks)[0]:.6f}" for name, values in columns.items()}
-    for name, chosen in (("", found.decisions), ("guarded_", found.guarded)):
-        mean, error = over_tasks(single - paid(costs, chosen), tasks)
+    for name, values in (("", loss), ("guarded_", guarded)):
+        mean, error = over_tasks(single - values, tasks)
         told |= {f"{name}gain": f"{mean:.6f}", f"{name}error": f"{error:.6f}"}
     shown = " ".join(word for word in words if not word.startswith("dataset.path="))
     return told | about(f"l2d train {shown}")

@@ -16,7 +16,6 @@ TABLES: list[tuple[str, Callable[[Any], str], str, str]] = [
     ("budget", lambda it: it.table(it.POINTS.read()), "llm_routing", "budget"),
     ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
     ("trial", lambda it: it.table(it.RESULTS.read()), "serving", "trial"),
-    ("large", lambda it: it.sharing(), "scaling", "sharing"),
     ("sweeps", lambda it: it.reached_table(), "speed", "reached"),
     ("sweeps", lambda it: it.sweeps_table(), "speed", "sweeps"),
     ("rows", lambda it: it.table(it.LARGE.read()), "speed", "large"),

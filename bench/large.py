@@ -24,10 +24,9 @@ import psutil
 import pyarrow as pa
 from pyarrow import parquet
 
-import records
 from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
-from records import Results, Row, about, given_options, markdown, read, trained
+from records import Results, Row, about, given_options, markdown, trained
 
 SHOWN = ("seconds", "cpu_seconds", "memory_gib", "deferral_loss", "load")
 RESULTS = Results("large", "rows workers machine commit", f"{' '.join(SHOWN)} command versions")
@@ -99,18 +98,6 @@ def table(rows: Sequence[Row]) -> str:
     note = f"Simulated; 0 workers: in memory. `{last['command']}`; {last['machine']}, shared with other work; {last['versions']}"
     paper = f"At the last row's CPU time, 10⁹ such rows take {hours:.0f} CPU hours, {hours / 64:.1f} h on 64 cores (an estimate)"
     return f"{markdown(names, shown)}\n\n{note}; commit {last['commit']}. {paper}."
-
-
-def sharing() -> str:
-    """Runs at once on one GPU."""
-    rows = read(records.RESULTS / "sharing.csv")
-    first, keys = rows[0], ("runs_at_once", "images_per_second", "svhn_runs_per_gpu_hour", "seconds")
-    lines = [[f"{int(row[key]):,}" if key.startswith("images") else row[key] for key in keys] for row in rows]
-    text = "`bench/sharing.py` of that commit: 16 runs of Table 1 (a), recipe=fast; "
-    text += f"{first['machine']}, {first['cpu_cores']} CPU cores; {first['versions']}; commit {first['commit']}. "
-    text += "The shorter the time measured, the rougher the figure."
-    head = ("runs at once", "images/s, all together", "SVHN runs per GPU-hour", "measured for, s")
-    return markdown(head, lines) + f"\n\n{text}"
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ from l2d.assembly.make import make_dataset
 from l2d.config import check, compose
 from records import trained
 
-ROUTERS = {
-    "mlp": ["dataset=mmlu_sim", "dataset.questions=1600"],
-    "minilm": ["dataset=mmlu_sim", "dataset.questions=1600", "router=minilm"],
-}
+DATA = ["dataset=mmlu_sim", "dataset.questions=1600"]
+ROUTERS = {"mlp": DATA, "minilm": [*DATA, "router=minilm"]}
 
 
 def prepared(overrides: list[str], folder: Path) -> tuple[Path, Any]:

@@ -6,6 +6,7 @@ python bench/llm.py curves RUNS_DIR                    # error against price, to
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,8 @@ def collected(runs_dir: Path) -> list[Row]:
 def ours(config: Mapping[str, Any], tuned: bool) -> bool:
     """True if a run of all questions differs only in the keys from the commands in the documents."""
     said = ["dataset=mmlu", "dataset.only=null", f"dataset.label={config['dataset']['label']}"]
-    said += [f"checkpoint={config['checkpoint']}"]
-    said += [f"setup={config['setup']['name']}", f"router={'minilm_tuned' if tuned else 'minilm'}"]
-    return records.usual(config, said, free=["cost", "method"])
+    said += [f"setup={config['setup']['name']}", f"checkpoint={config['checkpoint']}"]
+    return records.usual(config, [*said, f"router=minilm{'_tuned' * tuned}"], free=["cost", "method"])
 
 
 def variant(method: Mapping[str, Any]) -> str:
@@ -97,19 +97,21 @@ def variant(method: Mapping[str, Any]) -> str:
 def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
     """Figures that need no router: the best model for each subject, chosen on training rows and scored on test rows; and the gain
     of the oracle over the strong model if the others only guessed."""
-    rows, loaded = [], dict[tuple[str, str], Splits]()
+    rows = []
     for label, setup, prices in sorted(cells):
-        overrides = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
-        if (label, setup) not in loaded:
-            config = compose([*overrides, f"dataset.label={label}", "cost=error", "recipe=table"])
-            loaded[label, setup] = make_splits(check(config))
-        data = loaded[label, setup]
+        data = splits(outcomes, label, setup)
         beta = torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
         train, test = data.train.answers.errors + beta, data.test.answers.errors + beta
         by_subject = f"{subject_table(data, train, test):.6f}" if label == "subject" else ""
         row = {"label": label, "setup": setup, "prices": prices, "n": str(len(test)), "subject_table": by_subject}
         rows.append(row | guessing(data.test.answers.errors))
     return rows
+
+
+@cache
+def splits(outcomes: Path, label: str, setup: str) -> Splits:
+    words = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
+    return make_splits(check(compose([*words, f"dataset.label={label}", "cost=error", "recipe=table"])))
 
 
 def subject_table(data: Splits, train: torch.Tensor, test: torch.Tensor) -> float:

@@ -76,12 +76,11 @@ class Questions:
 
 
 def measure_gains(questions: Questions, work: Path) -> None:
-    rows = []
-    prices = f"cost.prices=[{','.join(map(str, PRICES))}]"
+    rows, prices = [], ",".join(map(str, PRICES))
     for number, (policy, asked) in enumerate(POLICIES.items()):
         path = questions.table(work / f"log{number}.parquet", asked)
         given = ["dataset=table", f"dataset.path={path}", f"dataset.name=log{number}", f"runs_dir={work / 'runs'}"]
-        given += ["cost=error_plus_cost", prices, "dataset.label=subject", "progress=false"]
+        given += ["cost=error_plus_cost", f"cost.prices=[{prices}]", "dataset.label=subject", "progress=false"]
         for method, more in METHODS.items():
             if asked is None and "," in method:
                 continue

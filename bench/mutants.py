@@ -102,12 +102,10 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
 def copy_tree(root: Path, to: Path) -> None:
     """Without compiled files: two mistakes may be put in within a second, and each must be seen."""
     hidden = shutil.ignore_patterns(".git", ".venv", ".*cache", "__pycache__", "*.egg-info")
-    made = {"runs", "site", "build", "dist"}  # the root's only: src/l2d/runs is a package
-
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        return {*hidden(folder, names), *(made if Path(folder) == root else ())}
-
-    shutil.copytree(root, to, symlinks=True, ignore=left_out)
+    made = {str(root): {"runs", "site", "build", "dist"}}  # not src/l2d/runs, which is a package
+    shutil.copytree(
+        root, to, symlinks=True, ignore=lambda folder, names: hidden(folder, names) | made.get(str(folder), set())
+    )
 
 
 def read_mistakes(file: Path, words: list[str]) -> list[Mistake]:

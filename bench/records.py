@@ -39,12 +39,9 @@ def commit() -> str:
     """The commit measured, marked if src/ or conf/ had uncommitted changes."""
     if "L2D_COMMIT" in os.environ:  # where the source was copied without its history
         return os.environ["L2D_COMMIT"]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-    changed = git("status", "--porcelain", "--", "src", "conf")
-    return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+    asked = (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "--", "src", "conf"])
+    head, changed = (subprocess.check_output(["git", *words], cwd=ROOT, text=True).strip() for words in asked)
+    return head + ("+changes" if changed else "")
 
 
 def machine() -> str:

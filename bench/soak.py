@@ -66,8 +66,8 @@ class Soak:
         self.port, self.upstream_port = free_port(), free_port()
         self.mood, self.counts, self.decisions, self.outcomes = "well", Counter[str](), set[str](), set[str]()
         self.sizes: list[tuple[float, int]] = []  # MB and handles, since the last start
-        about_it = {"base_url": f"http://127.0.0.1:{self.upstream_port}/v1", "timeout": 3}
-        upstreams = {name: about_it | {"model": name} for name in EXPERTS}
+        base = f"http://127.0.0.1:{self.upstream_port}/v1"
+        upstreams = {name: {"base_url": base, "timeout": 3, "model": name} for name in EXPERTS}
         (folder / "upstreams.yaml").write_text(json.dumps(upstreams))
         self.server = self.started()
 

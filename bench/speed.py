@@ -6,8 +6,7 @@
 Speed is measured on SVHN, batches of 1,024, median epoch without the first:
 - l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
 - streamed: the same, the images in pinned host memory.
-- bare: a hand-written loop, images on the GPU, the same network, optimizer, augmentation, loss and precision. Network and loss
-  are compiled together.
+- bare: a hand-written loop, images on the GPU; all else is the same. Network and loss are compiled together.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
 
 svhn, cifar10, cifar100, tiny_imagenet: three epochs for speed and memory.
