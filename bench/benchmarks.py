@@ -30,18 +30,11 @@ from l2d.utils.text import Z
 from logs import Questions
 from records import Results, Row, about, given_paths, grouped, markdown, mean_of, origin, trained
 
-RESULTS = Results(
-    "benchmarks",
-    "benchmark prices method seed",
-    "n tasks validation loss guarded single oracle gain error guarded_gain guarded_error fell_back by_task"
-    " machine versions commit command",
-)
-FOLDS = 5
-SEEDS = (0, 1, 2)
-TRIOS = {
-    "llama": ("0.3 0.15 0", "0.4 0.2 0", "0 0 0", "0.1 0.05 0", "0.6 0.3 0"),
-    "mixtral": ("0.2 0.1 0", "0.3 0.15 0"),
-}
+FIGURES = "n tasks validation loss guarded single oracle gain error guarded_gain guarded_error fell_back by_task"
+RESULTS = Results("benchmarks", "benchmark prices method seed", f"{FIGURES} machine versions commit command")
+FOLDS, SEEDS = 5, (0, 1, 2)
+LLAMA_PRICES = ("0.3 0.15 0", "0.4 0.2 0", "0 0 0", "0.1 0.05 0", "0.6 0.3 0")
+TRIOS = {"llama": LLAMA_PRICES, "mixtral": ("0.2 0.1 0", "0.3 0.15 0")}
 SIMPLE: dict[str, list[str]] = {
     **{name: [] for name in ("category_table", "knn", "clusters", "linear", "linear_plugin", "mix")},
     "mix, by label": ["method=mix", "method.by_label=true"],
@@ -94,14 +87,12 @@ def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
     named = sheet.words("task") if topic else ["all"] * len(test)
     tasks = [task for task, kept in zip(named, test, strict=True) if kept]
     needs_topic = ("category_table", "linear_plugin", "mix, by label", "plugin", "label_regression")
-    for method in [*SIMPLE, *LEARNED]:
-        if not topic and method in needs_topic:
-            continue
-        for seed in SEEDS:
-            words = ["dataset=table", f"dataset.name={benchmark}", f"dataset.path={table}", "dataset.split=split"]
-            words += seen_words(method, "prompt", topic) if topic else ["dataset.text=prompt", "router=mlp"]
-            words += [*method_words(method), f"seed={seed}"]
-            yield figures(judged_run([*words, *where_words(runs_dir)], tasks), benchmark, "", method, seed, words)
+    methods = [method for method in (*SIMPLE, *LEARNED) if topic or method not in needs_topic]
+    for method, seed in product(methods, SEEDS):
+        words = ["dataset=table", f"dataset.name={benchmark}", f"dataset.path={table}", "dataset.split=split"]
+        words += seen_words(method, "prompt", topic) if topic else ["dataset.text=prompt", "router=mlp"]
+        words += [*method_words(method), f"seed={seed}"]
+        yield figures(judged_run([*words, *where_words(runs_dir)], tasks), benchmark, "", method, seed, words)
 
 
 def complete(table: Path, runs_dir: Path) -> Path:
@@ -185,11 +176,11 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
     by_task = " ".join(f"{task}:{float(loss[rows].mean()):.4f}" for task, rows in rows_by_task(tasks).items())
     told |= {"tasks": str(len({*tasks})), "fell_back": str(int(found.fell_back)), "by_task": by_task}
     told |= {"validation": "" if found.validation is None else f"{found.validation:.6f}"}
-    columns = {"loss": loss, "guarded": paid(costs, found.guarded), "single": single}
-    columns["oracle"] = paid(costs, cheapest(costs))
+    guarded, oracle = paid(costs, found.guarded), paid(costs, cheapest(costs))
+    columns = {"loss": loss, "guarded": guarded, "single": single, "oracle": oracle}
     told |= {name: f"{over_tasks(values, tasks)[0]:.6f}" for name, values in columns.items()}
-    for name, chosen in (("", found.decisions), ("guarded_", found.guarded)):
-        mean, error = over_tasks(single - paid(costs, chosen), tasks)
+    for name, values in (("", loss), ("guarded_", guarded)):
+        mean, error = over_tasks(single - values, tasks)
         told |= {f"{name}gain": f"{mean:.6f}", f"{name}error": f"{error:.6f}"}
     shown = " ".join(word for word in words if not word.startswith("dataset.path="))
     return told | about(f"l2d train {shown}")
@@ -215,9 +206,8 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
     tasks = list(task_losses(rows[0])) if rows else []
     named = tasks if len(tasks) > 1 else []
     head = ["router", "accuracy, ± std", "with the guard, ± std", "more than the best single model, ± 95 %", *named]
-    lines = [[title, accuracy, "", "", *("" for _ in named)] for title, accuracy in published.items()]
-    for title, column in (("best single model on these rows", "single"), ("oracle", "oracle")):
-        lines.append([f"*{title}*", percent([rows[0]], column), "", "", *("" for _ in named)])
+    known = {"*best single model on these rows*": percent(rows[:1], "single"), "*oracle*": percent(rows[:1], "oracle")}
+    lines = [[title, accuracy, *[""] * (len(head) - 2)] for title, accuracy in {**published, **known}.items()]
     by_method = grouped(rows, lambda row: row["method"])
     for method, found in sorted(by_method.items(), key=lambda item: mean_of(item[1], "loss")):
         gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * Z * mean_of(found, 'error'):.2f}"

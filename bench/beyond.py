@@ -94,43 +94,35 @@ def tally_table() -> str:
             above.append(excess(found, name))
             relative.append(found[name] / found[MILD] - 1)
             sure.append(paired_interval(losses(tried, name), losses(tried, MILD)) or (0.0, 0.0, 0.0))
-        line = [name, str(len(above)), str(sum(one <= 0 for one in above)), str(sum(one > FAR for one in above))]
-        line.append(f"{max(above):+.1%}")
-        if name == MILD:
-            line += [""] * 5
-        else:
-            less, more = sum(one < 0 for one in relative), sum(one > 0 for one in relative)
-            surely = sum(high < 0 for _, _, high in sure), sum(low > 0 for _, low, _ in sure)
-            line += [f"{statistics.fmean(relative):+.1%}", f"{less}", f"{surely[0]}", f"{more}", f"{surely[1]}"]
-        lines.append(line)
+        line = [len(above), sum(one <= 0 for one in above), sum(one > FAR for one in above), f"{max(above):+.1%}"]
+        less = sum(one < 0 for one in relative), sum(high < 0 for _, _, high in sure)
+        more = sum(one > 0 for one in relative), sum(low > 0 for _, low, _ in sure)
+        beside = [""] * 5 if name == MILD else [f"{statistics.fmean(relative):+.1%}", *less, *more]
+        lines.append([name, *map(str, [*line, *beside])])
     return records.markdown(head, lines)
 
 
 def weights_table() -> str:
     """Validation losses of the two weights of the label, relative to the better one: the default is chosen by their mean."""
     weights = [name for name in METHODS.values() if name.startswith("label_regression")]
-    relative: dict[str, list[float]] = {name: [] for name in weights}
-    for tried in cells().values():
-        found = means(tried, "validation")
-        for name in weights:
-            relative[name].append(found[name] / min(found[one] for one in weights) - 1)
-    shown = ((name, statistics.fmean(some), sum(one == 0 for one in some)) for name, some in relative.items())
-    lines = [[name, f"{mean:+.2%}", str(best)] for name, mean, best in shown]
+    found, lines = [means(tried, "validation") for tried in cells().values()], []
+    for name in weights:
+        above = [one[name] / min(one[weight] for weight in weights) - 1 for one in found]
+        lines.append([name, f"{statistics.fmean(above):+.2%}", str(sum(one == 0 for one in above))])
     return records.markdown(["validation loss", "above the better weight, mean", "better or equal in"], lines)
 
 
 def relative_to_mild(name: str, wanted: Mapping[str, str]) -> tuple[float, float, float]:
     """The mean over the cells of the relative difference to MILD, with its 95 % interval: cells are other datasets."""
-    total, parts, number = 0.0, list[tuple[float, float]](), 0
+    relative, parts = list[float](), list[tuple[float, float]]()
     for cell, tried in cells().items():
-        if not wanted.items() <= dict(zip(paper_runs.CELL, cell, strict=True)).items():
-            continue
-        ours, theirs = losses(tried, name), losses(tried, MILD)
-        loss = means(tried)[MILD]
-        mean, variances = mean_and_variances(differences(ours, theirs))
-        total, number = total + mean / loss, number + 1
-        parts += [(variance / loss**2, degrees) for variance, degrees in variances]
-    return interval_of(total / number, [(variance / number**2, degrees) for variance, degrees in parts])
+        if wanted.items() <= dict(zip(paper_runs.CELL, cell, strict=True)).items():
+            loss = means(tried)[MILD]
+            mean, variances = mean_and_variances(differences(losses(tried, name), losses(tried, MILD)))
+            relative.append(mean / loss)
+            parts += [(variance / loss**2, degrees) for variance, degrees in variances]
+    number = len(relative)
+    return interval_of(sum(relative) / number, [(variance / number**2, degrees) for variance, degrees in parts])
 
 
 def headline() -> str:

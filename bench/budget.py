@@ -6,7 +6,6 @@ Routers learn from simulated logs (examples/make_log.py), whose true prices are 
 judged on new queries: by the estimate that the router prints and, to compare, by the spend of the folds' routers alone.
 """
 
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -76,18 +75,13 @@ def spent(router: Router, budget: float, confidence: float | None, inputs: Tenso
 def table(rows: Sequence[Row]) -> str:
     lines = []
     for method, confidence, estimate in product(METHODS, CONFIDENCES, ESTIMATES):
-        names = (method, str(confidence or ""), estimate)
-        some = [
-            {name: float(row[name]) for name in ("spend", "low", "high", "true", "budget")}
-            for row in rows
-            if (row["method"], row["confidence"], row["estimate"]) == names and row["routed"] == "1"
-        ]
-        ratio = statistics.fmean(row["spend"] / row["true"] for row in some)
-        below = statistics.fmean(row["true"] < row["low"] for row in some)
-        above = statistics.fmean(row["true"] > row["high"] for row in some)
-        over = statistics.fmean(row["true"] > row["budget"] for row in some)
-        shares = (f"{share:.0%}" for share in (below, above, over))
-        lines.append([f"`{method}`", str(confidence or "none"), estimate, f"{ratio:.3f}", *shares, str(len(some))])
+        names = {"method": method, "confidence": str(confidence or ""), "estimate": estimate, "routed": "1"}
+        some = [row for row in rows if names.items() <= row.items()]
+        values = np.array([[float(row[name]) for name in ("spend", "low", "high", "true", "budget")] for row in some])
+        spend, low, high, true, budget = values.T
+        shares = (f"{found.mean():.0%}" for found in (true < low, true > high, true > budget))
+        ratio = f"{(spend / true).mean():.3f}"
+        lines.append([f"`{method}`", str(confidence or "none"), estimate, ratio, *shares, str(len(some))])
     logs, budgets = len({row["log"] for row in rows}), ", ".join(f"${budget:g}" for budget in BUDGETS)
     told = f"{logs} simulated logs of {make_log.ROWS:,} rows, budgets {budgets}; without points that send everything to one expert"
     return f"{markdown(HEAD, lines)}\n\n{told}; the truth is of {FRESH:,} new queries. {origin(rows)}."

@@ -158,8 +158,8 @@ def table(rows: Sequence[Row]) -> str:
         lines.append([policy, known, f"{coverage(some)[known]:.0%}", shown, f"{right} of {clear}"])
     head = ["who is asked depends on", "propensities from", "95 % intervals cover", f"bias ({', '.join(MODELS)})"]
     head.append("best model named")
-    first, logs = rows[0], len({row["log"] for row in rows})
-    told = f"{logs} simulated logs of {int(first['n']):,} rows in each line, three models, so {3 * logs} intervals"
+    logs = len({row["log"] for row in rows})
+    told = f"{logs} simulated logs of {int(rows[0]['n']):,} rows in each line, three models, so {3 * logs} intervals"
     named = "*best model named*: of the logs in which it is better by more than two standard errors"
     return f"{markdown(head, lines)}\n\n{told}; {named}. {origin(rows)}."
 

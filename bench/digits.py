@@ -17,15 +17,13 @@ RESULTS = ROOT / "bench" / "results" / "digits.csv"
 
 
 def measure(method: str, runs_dir: str) -> dict[str, Any]:
-    losses, singles, seconds = [], [], []
-    for seed in SEEDS:
-        run, metrics = trained([*SETTING, f"method={method}", f"seed={seed}", f"runs_dir={runs_dir}"])
-        losses.append(metrics.deferral_loss)
-        singles.append(metrics.baselines.best_single.deferral_loss)
-        timing = run.timing()
-        seconds.append(timing["last_step_at"] - timing["first_step_at"])
+    runs = [trained([*SETTING, f"method={method}", f"seed={seed}", f"runs_dir={runs_dir}"]) for seed in SEEDS]
+    timings = (run.timing() for run, _ in runs)
+    seconds = [timing["last_step_at"] - timing["first_step_at"] for timing in timings]
+    losses = [metrics.deferral_loss for _, metrics in runs]
+    singles = [metrics.baselines.best_single.deferral_loss for _, metrics in runs]
     row = {"method": method, "mean": round(statistics.mean(losses), 4), "std": round(statistics.stdev(losses), 4)}
-    row |= {"best_single": round(statistics.mean(singles), 4), "seeds": len(losses), "test_rows": metrics.rows.test}
+    row |= {"best_single": round(statistics.mean(singles), 4), "seeds": len(losses), "test_rows": runs[0][1].rows.test}
     return row | {"fit_seconds": round(statistics.median(seconds), 1)}
 
 

@@ -85,24 +85,19 @@ def one_guard(population: Population, utilities: Tensor, n: int, seed: int) -> t
 
 def table(rows: Sequence[Row]) -> str:
     by_cell = {(float(row["gain"]), int(row["rows"]), float(row["rule"])): row for row in rows}
-    sizes, rules = sorted({key[1] for key in by_cell}), sorted({key[2] for key in by_cell})
-    gains = sorted({key[0] for key in by_cell})
     falls, lost = [], []
-    for gain in gains:
-        shares = (float(by_cell[gain, n, rules[0]]["falls_back"]) for n in sizes)
-        falls.append([f"{gain:+.3f}", *(f"{share:.0%}" for share in shares)])
-    for rule in rules:
+    for gain in GAINS:
+        falls.append([f"{gain:+.3f}", *(f"{float(by_cell[gain, n, 0]['falls_back']):.0%}" for n in ROWS)])
+    for rule in RULES:
         name = "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard error{'s' * (rule > 1)}"
-        most = (max(float(by_cell[gain, n, rule]["lost"]) for gain in gains) for n in sizes)
+        most = (max(float(by_cell[gain, n, rule]["lost"]) for gain in GAINS) for n in ROWS)
         lost.append([name, *(f"{loss:.4f}" for loss in most)])
-    columns = [f"{n:,} rows" for n in sizes]
-    tables = [
-        markdown(("the router's true gain; falls back with", *columns), falls),
-        markdown(("must be cheaper by; most that is lost with", *columns), lost),
-    ]
+    columns = [f"{n:,} rows" for n in ROWS]
+    falling = markdown(("the router's true gain; falls back with", *columns), falls)
+    losing = markdown(("must be cheaper by; most that is lost with", *columns), lost)
     first = rows[0]
     made = f"{first['draws']} draws each; {first['machine']}, commit {first['commit']}"
-    return "\n\n".join([*tables, f"(Simulated; {made}. Command: `{first['command']}`)"])
+    return f"{falling}\n\n{losing}\n\n(Simulated; {made}. Command: `{first['command']}`)"
 
 
 if __name__ == "__main__":

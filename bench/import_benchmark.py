@@ -68,10 +68,8 @@ def openl2d_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     said = read_sheet(folder / "synthetic_experts/expert_team/expert_predictions.parquet")
     truth = people.numbers("income")
     known = {name: cells.to_pylist() for name, cells in people.columns.items() if name != "income"}
-    told = [
-        "; ".join(f"{name}: {cell}" for name, cell in zip(known, row, strict=True))
-        for row in zip(*known.values(), strict=True)
-    ]
+    each = (zip(known, row, strict=True) for row in zip(*known.values(), strict=True))
+    told = ["; ".join(f"{name}: {cell}" for name, cell in person) for person in each]
     columns: Columns = {"id": list(range(len(people))), "prompt": told, **known}
     columns |= {f"correct_{name}": (said.numbers(name) == truth).astype(float).tolist() for name in said.names}
     return RecordedOutcomes(columns, [])
@@ -90,19 +88,12 @@ def keswani_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     return RecordedOutcomes(columns, not_asked(len(rows)))
 
 
-SOURCES = ("routerdc", "openl2d", "keswani")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = OneLineParser(prog="import_benchmark.py", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("source", choices=SOURCES)
+    parser.add_argument("source", choices=("routerdc", "openl2d", "keswani"))
     parser.add_argument("files", nargs="+", type=user_path, metavar="FILE")
-    parser.add_argument(
-        "--out", required=True, type=user_path, metavar="TABLE", help="a .csv or .parquet file to write"
-    )
-    parser.add_argument(
-        "--probability", nargs="+", default=[], metavar="TASK", help="RouterDC's: any score > 0 is right"
-    )
+    parser.add_argument("--out", required=True, type=user_path, metavar="TABLE", help="a new .csv or .parquet file")
+    parser.add_argument("--probability", nargs="+", default=[], metavar="TASK", help="RouterDC: any score > 0 is right")
     with answering():
         options = parser.parse_args(arguments)
         refuse_overwriting(options.out, options.files)

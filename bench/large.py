@@ -24,15 +24,13 @@ import psutil
 import pyarrow as pa
 from pyarrow import parquet
 
-import records
 from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
-from records import Results, Row, about, given_options, markdown, read, trained
+from records import Results, Row, about, given_options, markdown, trained
 
-FIGURES = "seconds cpu_seconds memory_gib deferral_loss load command versions"
-RESULTS = Results("large", "rows workers machine commit", FIGURES)
-FEATURES, EXPERTS, GROUP, FILE = 64, 4, 250_000, 1_000_000
 SHOWN = ("seconds", "cpu_seconds", "memory_gib", "deferral_loss", "load")
+RESULTS = Results("large", "rows workers machine commit", f"{' '.join(SHOWN)} command versions")
+FEATURES, EXPERTS, GROUP, FILE = 64, 4, 250_000, 1_000_000
 PLAIN = ("dataset=table", "method=linear", "progress=false", "evaluation=cross_validate", "trainer.accelerator=cpu")
 
 
@@ -86,13 +84,9 @@ def measured(folder: Path, n: int, workers: int) -> dict[str, Any]:
         cpu, memory = watched(psutil.Popen(child, stdout=subprocess.DEVNULL))
         seconds, [found] = time.monotonic() - begun, Path(runs).rglob("metrics.json")
         loss = json.loads(found.read_text())["deferral_loss"]
-    figures = {
-        "seconds": round(seconds),
-        "cpu_seconds": round(cpu),
-        "memory_gib": f"{memory:.2f}",
-        "load": f"{load:.1f}",
-    }
-    return {"rows": n, "workers": workers, **figures, "deferral_loss": f"{loss:.6f}"} | about("python bench/large.py")
+    figures = (round(seconds), round(cpu), f"{memory:.2f}", f"{loss:.6f}", f"{load:.1f}")
+    row = {"rows": n, "workers": workers, **dict(zip(SHOWN, figures, strict=True))}
+    return row | about("python bench/large.py")
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -104,18 +98,6 @@ def table(rows: Sequence[Row]) -> str:
     note = f"Simulated; 0 workers: in memory. `{last['command']}`; {last['machine']}, shared with other work; {last['versions']}"
     paper = f"At the last row's CPU time, 10⁹ such rows take {hours:.0f} CPU hours, {hours / 64:.1f} h on 64 cores (an estimate)"
     return f"{markdown(names, shown)}\n\n{note}; commit {last['commit']}. {paper}."
-
-
-def sharing() -> str:
-    """Runs at once on one GPU."""
-    rows = read(records.RESULTS / "sharing.csv")
-    first, keys = rows[0], ("runs_at_once", "images_per_second", "svhn_runs_per_gpu_hour", "seconds")
-    lines = [[f"{int(row[key]):,}" if key.startswith("images") else row[key] for key in keys] for row in rows]
-    text = "`bench/sharing.py` of that commit: 16 runs of Table 1 (a), recipe=fast; "
-    text += f"{first['machine']}, {first['cpu_cores']} CPU cores; "
-    text += f"{first['versions']}; commit {first['commit']}. The shorter the time measured, the rougher the figure."
-    head = ("runs at once", "images/s, all together", "SVHN runs per GPU-hour", "measured for, s")
-    return markdown(head, lines) + f"\n\n{text}"
 
 
 if __name__ == "__main__":

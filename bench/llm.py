@@ -6,6 +6,7 @@ python bench/llm.py curves RUNS_DIR                    # error against price, to
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from l2d.assembly.assemble import Splits
 from l2d.assembly.build import make_splits
 from l2d.commands.curve import wanted_groups
 from l2d.config import check, compose
-from l2d.core.costs import cheapest, paid
+from l2d.core.costs import paid
 from l2d.methods.priced import mean_by_label
 from records import Results, Row
 
@@ -30,9 +31,7 @@ RUNS = Results(
     "validation test guarded constant single oracle ratios n machine torch commit",
     compared="validation test guarded torch",
 )
-DATA = Results(
-    "llm_data", "label setup prices", "n single subject_table oracle strong_error oracle_error guessing_error"
-)
+DATA = Results("llm_data", "label setup prices", "n subject_table strong_error oracle_error guessing_error")
 KINDS = {
     "router": "mild_uniform, a run for each price",
     "cost_regression": "cost_regression, one run",
@@ -52,6 +51,7 @@ COSTS = {
     ("0 1 0", "0"): "extreme prices",
 }
 THEIRS = ("tdef", "mild_uniform", "mild, theory ρ", "ce", "cwce", "ldam")
+CELL = ("router", "prices", "noise", "setup")
 CHOICES = 4  # of an MMLU question
 ROUNDING = 1e-5  # of what the CSV keeps
 
@@ -82,9 +82,8 @@ def collected(runs_dir: Path) -> list[Row]:
 def ours(config: Mapping[str, Any], tuned: bool) -> bool:
     """True if a run of all questions differs only in the keys from the commands in the documents."""
     said = ["dataset=mmlu", "dataset.only=null", f"dataset.label={config['dataset']['label']}"]
-    said += [f"checkpoint={config['checkpoint']}"]
-    said += [f"setup={config['setup']['name']}", f"router={'minilm_tuned' if tuned else 'minilm'}"]
-    return records.usual(config, said, free=["cost", "method"])
+    said += [f"setup={config['setup']['name']}", f"checkpoint={config['checkpoint']}"]
+    return records.usual(config, [*said, f"router=minilm{'_tuned' * tuned}"], free=["cost", "method"])
 
 
 def variant(method: Mapping[str, Any]) -> str:
@@ -96,23 +95,23 @@ def variant(method: Mapping[str, Any]) -> str:
 
 
 def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
-    """Figures that need no router: the best single model, the best model for each subject and the oracle, chosen on training rows
-    and scored on test rows; and the gain of the oracle over the strong model if the others only guessed."""
-    rows, loaded = [], dict[tuple[str, str], Splits]()
+    """Figures that need no router: the best model for each subject, chosen on training rows and scored on test rows; and the gain
+    of the oracle over the strong model if the others only guessed."""
+    rows = []
     for label, setup, prices in sorted(cells):
-        overrides = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
-        if (label, setup) not in loaded:
-            config = compose([*overrides, f"dataset.label={label}", "cost=error", "recipe=table"])
-            loaded[label, setup] = make_splits(check(config))
-        data = loaded[label, setup]
+        data = splits(outcomes, label, setup)
         beta = torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
         train, test = data.train.answers.errors + beta, data.test.answers.errors + beta
-        row = {"label": label, "setup": setup, "prices": prices, "n": str(len(test))}
-        row["single"] = f"{float(test[:, int(train.mean(dim=0).argmin())].mean()):.6f}"
-        row["subject_table"] = f"{subject_table(data, train, test):.6f}" if label == "subject" else ""
-        row["oracle"] = f"{float(paid(test, cheapest(test)).mean()):.6f}"
+        by_subject = f"{subject_table(data, train, test):.6f}" if label == "subject" else ""
+        row = {"label": label, "setup": setup, "prices": prices, "n": str(len(test)), "subject_table": by_subject}
         rows.append(row | guessing(data.test.answers.errors))
     return rows
+
+
+@cache
+def splits(outcomes: Path, label: str, setup: str) -> Splits:
+    words = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
+    return make_splits(check(compose([*words, f"dataset.label={label}", "cost=error", "recipe=table"])))
 
 
 def subject_table(data: Splits, train: torch.Tensor, test: torch.Tensor) -> float:
@@ -129,35 +128,25 @@ def guessing(errors: torch.Tensor) -> Row:
     return {"strong_error": f"{strong:.6f}", "oracle_error": f"{oracle:.6f}", "guessing_error": f"{guessed:.6f}"}
 
 
-def at_levels(rows: Sequence[Row]) -> list[Row]:
-    kind = ("minilm, frozen", "subject", "0", "1")
-    plain = [row for row in rows if tuple(row[key] for key in ("router", "label", "noise", "scale")) == kind]
-    return [row for row in plain if row["prices"] in LEVELS]
-
-
 def tally_table(rows: Sequence[Row]) -> str:
     """Over the ten cells, how often each method is worse or better than the best single model, and by how much."""
-    used = at_levels(rows)
-    lines = []
+    kind = {"router": "minilm, frozen", "label": "subject", "noise": "0", "scale": "1"}
+    used, lines = [row for row in rows if kind.items() <= row.items() and row["prices"] in LEVELS], []
     for checkpoint, method in product(("best", "best_loss"), METHODS):
         here = [row for row in used if (row["method"], row["checkpoint"]) == (method, checkpoint)]
-        lines += [tally(here, method, checkpoint)] if here else []
+        if here:
+            lines.append([method if checkpoint == "best" else f"{method}, checkpoint={checkpoint}", *tally(here)])
     counted = ("worse in", "significantly", "better in", "significantly")
     head = ("method", "loss minus the best single model's, mean", *counted)
     return f"{records.markdown(head, lines)}\n\n{len(used)} runs; {records.made(used)}."
 
 
-def tally(rows: Sequence[Row], method: str, checkpoint: str) -> list[str]:
+def tally(rows: Sequence[Row]) -> list[str]:
     by_cell = records.grouped(rows, lambda row: (row["setup"], row["prices"]))
-    found = [more_than_single(cell) for cell in by_cell.values()]
-    return [
-        f"{method}, checkpoint={checkpoint}" if checkpoint != "best" else method,
-        f"{sum(mean for mean, _, _ in found) / len(found):+.4f}",
-        str(sum(mean > ROUNDING for mean, _, _ in found)),
-        str(sum(low > 0 for _, low, _ in found)),
-        str(sum(mean < -ROUNDING for mean, _, _ in found)),
-        str(sum(high < 0 for _, _, high in found)),
-    ]
+    means, lows, highs = zip(*map(more_than_single, by_cell.values()), strict=True)
+    worse = sum(mean > ROUNDING for mean in means), sum(low > 0 for low in lows)
+    better = sum(mean < -ROUNDING for mean in means), sum(high < 0 for high in highs)
+    return [f"{sum(means) / len(means):+.4f}", *map(str, (*worse, *better))]
 
 
 def more_than_single(rows: Sequence[Row], loss: str = "test") -> tuple[float, float, float]:
@@ -171,10 +160,8 @@ def trios_table(rows: Sequence[Row]) -> str:
     """Each method beside the best single model, and the guarded method that is farthest above it."""
     used = [row for row in rows if (row["label"], row["scale"]) == ("answer", "1") and row["method"] in THEIRS]
     used = [row for row in used if (row["prices"], row["noise"]) in COSTS]
-    lines = []
-    for (encoder, prices, noise, setup), cell in sorted(
-        records.grouped(used, lambda row: (row["router"], row["prices"], row["noise"], row["setup"])).items()
-    ):
+    cells, lines = records.grouped(used, lambda row: tuple(row[key] for key in CELL)), []
+    for (encoder, prices, noise, setup), cell in sorted(cells.items()):
         by_method = records.grouped(cell, lambda row: row["method"])
         guarded = max(more_than_single(some, "guarded")[0] for some in by_method.values())
         figures = [above(by_method[method]) if method in by_method else "" for method in THEIRS]

@@ -82,12 +82,8 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
     cache = tree.with_suffix(".cache")
     shutil.rmtree(cache, ignore_errors=True)
     options = ["-q", "-p", "cacheprovider", "-o", f"cache_dir={cache}", "--assert=plain"]
-    settings = {
-        "L2D_COMMIT": "copy",
-        "PYTHONPATH": f"{tree / 'src'}:{tree}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    settings = {"L2D_COMMIT": "copy", "PYTHONPATH": f"{tree / 'src'}:{tree}"}
+    settings |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", *options, *arguments]
     silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=tree, env=os.environ | settings, start_new_session=True, **silent)
@@ -106,12 +102,10 @@ def failures(tree: Path, arguments: list[str], end: float) -> list[str]:
 def copy_tree(root: Path, to: Path) -> None:
     """Without compiled files: two mistakes may be put in within a second, and each must be seen."""
     hidden = shutil.ignore_patterns(".git", ".venv", ".*cache", "__pycache__", "*.egg-info")
-    made = {"runs", "site", "build", "dist"}  # the root's only: src/l2d/runs is a package
-
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        return {*hidden(folder, names), *(made if Path(folder) == root else ())}
-
-    shutil.copytree(root, to, symlinks=True, ignore=left_out)
+    made = {str(root): {"runs", "site", "build", "dist"}}  # not src/l2d/runs, which is a package
+    shutil.copytree(
+        root, to, symlinks=True, ignore=lambda folder, names: hidden(folder, names) | made.get(str(folder), set())
+    )
 
 
 def read_mistakes(file: Path, words: list[str]) -> list[Mistake]:

@@ -95,24 +95,20 @@ def sizes_table(rows: Sequence[Row]) -> str:
 def parts_table(rows: Sequence[Row]) -> str:
     """A line for each set and part that some run changes, with the sizes of ρ that the methods have by default."""
     lines, used = [], []
+    usual = [row for row in rows if (row["method"], row["rho"]) in (("tdef", "1"), THEORY)]
     for dataset in SETS:
-        here = [
-            row for row in rows if row["dataset"] == dataset and (row["method"], row["rho"]) in (("tdef", "1"), THEORY)
-        ]
+        here = [row for row in usual if row["dataset"] == dataset]
         if all(row["part"] == "as it is" for row in here):
             continue
         used += here
-        for part in PARTS:
-            found = [row for row in here if row["part"] == part]
-            tdef, mild = (
-                records.by_seed([row for row in found if row["method"] == method], "test")
-                for method in ("tdef", "mild")
-            )
+        by_part = records.grouped(here, lambda row: row["part"])
+        for part in filter(by_part.get, PARTS):
+            by_method = records.grouped(by_part[part], lambda row: row["method"])
+            tdef, mild = (records.by_seed(by_method.get(method, []), "test") for method in ("tdef", "mild"))
             both = sorted(tdef.keys() & mild.keys())
             differ = records.difference(mild, tdef) or " ".join(f"{mild[seed] - tdef[seed]:+.4f}" for seed in both)
             losses = [records.shown([*one.values()]) if one else "" for one in (tdef, mild)]
-            if found:
-                lines.append([f"{records.title_of(dataset)} III", part, *losses, differ])
+            lines.append([f"{records.title_of(dataset)} III", part, *losses, differ])
     head = ("paper's recipe", "changed", "tdef, ρ = 1", "mild, ρ = 5.2", "mild − tdef, 95 %")
     return f"{records.markdown(head, lines)}\n\n`bench/paper_recipe.py`; {records.foot(used)}"
 

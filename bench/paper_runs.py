@@ -23,9 +23,8 @@ from records import RAN, ROOT, Results, Row
 
 CELL = ("dataset", "setup", "experts", "cross_fit", "cost")
 KEYS, LOSSES = f"{' '.join(CELL)} method label_weight recipe precision seed", "validation test guarded"
-RUNS = Results(
-    "paper_runs", KEYS, f"{LOSSES} ratios oracle oracle_ratios rho steps_seconds {RAN}", compared=f"{LOSSES} oracle"
-)
+OTHERS = f"{LOSSES} ratios oracle oracle_ratios rho steps_seconds {RAN}"
+RUNS = Results("paper_runs", KEYS, OTHERS, compared=f"{LOSSES} oracle")
 OURS = ("experts.cross_fit", "method.label_weight")  # keys of columns of their own
 ROWS = RUNS.file.with_suffix(".npz")
 LATER = ("plugin", "cost_regression", "label_regression")  # take other prices after training

@@ -1,46 +1,22 @@
-"""The pictures of README.md and the documentation, drawn from the figures in bench/results/.
+"""The pictures of README.md and the documentation, from bench/results/ into docs/pictures/: python bench/pictures.py"""
 
-python bench/pictures.py            # draws docs/pictures/ and prints the files; a few seconds
-python bench/pictures.py measure    # first trains the three small runs of curve.svg, kept in runs/pictures/
-"""
-
-import statistics
-import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from l2d.analysis.curve.measure import find_groups, measure_group
-from l2d.analysis.curve.trace import trace_curve
-from l2d.analysis.report.read import read_cells
 from l2d.utils.text import Z
-from records import ROOT, Row, about, mean_of, paper_runs, read, save, title_of, trained
+from records import DOCS, RESULTS, Row, mean_of, mean_shares, paper_runs, read, title_of
 
-sys.path.insert(0, str(ROOT / "examples"))
-from simplex import simplex_figure, simplex_regions
-
-RESULTS = ROOT / "bench" / "results"
 BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#e08a2e", "#3f8f55", "#c0504d", "#8a8a8a"
 # Deterministic files: otherwise ids of SVG elements and the date would differ.
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "l2d",
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "font.size": 10.5,
-}
-STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
-
-# What curve.svg shows: one run per seed, good for all prices.
-CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=best_loss"]
-SEEDS = (0, 1, 2)
-CURVE_CSV = RESULTS / "picture_curve.csv"
+STYLE: dict[Any, Any] = {"svg.hashsalt": "l2d", "figure.facecolor": "white", "savefig.facecolor": "white"}
+STYLE |= {"font.size": 10.5, "axes.spines.top": False, "axes.spines.right": False}
 
 # What flow.svg shows, by title: benchmark, prices and method of benchmarks.csv.
 GAINS = {
@@ -58,6 +34,11 @@ def flow(benchmarks: Sequence[Row]) -> Figure:
     """A log goes in, a router comes out, and what it saves. benchmarks: rows of bench/results/benchmarks.csv."""
     picture = Figure(figsize=(8, 3.6), layout="constrained")
     left, middle, right = picture.subplots(1, 3, width_ratios=[3.1, 2.5, 3.4])
+    titles = ("What goes in:\na log of who was right", "What comes out:\none expert per query")
+    for axes, title in zip((left, middle), titles, strict=True):
+        axes.set_title(title, fontweight="bold", fontsize=11)
+        axes.set(xlim=(0, 10), ylim=(0, 6))
+        axes.axis("off")
     _draw_log(left)
     _draw_router(middle)
     gains = [gain_of(benchmarks, *case) for case in GAINS.values()]
@@ -72,9 +53,9 @@ def flow(benchmarks: Sequence[Row]) -> Figure:
     right.set(xlim=(-0.3, 8.3), ylim=(0.5, len(gains) + 0.6), yticks=[], xticks=[0, 2, 4, 6])
     right.spines["left"].set_visible(False)
     right.set_title("What it saves, per 100 questions:\nerrors + prices, ± 95 %", fontweight="bold", fontsize=11)
-    right_says = "Right: real answers of real models to held-out questions, against always asking the best single one."
+    answers = "Right: real answers of real models to held-out questions, against always asking the best single one."
     price = "A price of 0.3 counts as 0.3 errors (bench/results/benchmarks.csv, docs/benchmarks.md)."
-    _note(picture, f"Left and middle: an example. {right_says} {price}")
+    _note(picture, f"Left and middle: an example. {answers} {price}")
     return picture
 
 
@@ -86,9 +67,6 @@ def gain_of(rows: Sequence[Row], benchmark: str, prices: str, method: str) -> tu
 
 def _draw_log(axes: Axes) -> None:
     """A table of queries, who was right, and at what price."""
-    axes.set_title("What goes in:\na log of who was right", fontweight="bold", fontsize=11)
-    axes.set(xlim=(0, 10), ylim=(0, 6))
-    axes.axis("off")
     columns = (5.4, 7.3, 9.3)
     for x, name in zip(columns, ("small", "medium", "large"), strict=True):
         axes.text(x, 5.4, name, ha="center", fontsize=9.5)
@@ -105,9 +83,6 @@ def _draw_log(axes: Axes) -> None:
 
 
 def _draw_router(axes: Axes) -> None:
-    axes.set_title("What comes out:\none expert per query", fontweight="bold", fontsize=11)
-    axes.set(xlim=(0, 10), ylim=(0, 6))
-    axes.axis("off")
     arrow = {"arrowstyle": "-|>", "color": "0.25", "lw": 1.3}
     axes.text(0, 4.6, "a new query", fontsize=9.5, va="center")
     axes.annotate("", (2.2, 3.45), (1.2, 4.35), arrowprops=arrow)
@@ -127,9 +102,9 @@ def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
     bare = [row for row in rows if CELL.items() <= row.items()]
     panels = [
         ("oracle", mean_shares(bare, "oracle"), None, GREEN),
-        ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
+        ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare), mean_of(bare, "argmax"), RED),
         ("same network,\nposterior\ndecision", mean_shares(bare, "posterior_ratios"), mean_of(bare, "posterior"), BLUE),
-        ("mild:\nnearly equal ρ,\nargmax", mean_shares(default, "ratios"), mean_of(default, "test"), BLUE),
+        ("mild:\nnearly equal ρ,\nargmax", mean_shares(default), mean_of(default, "test"), BLUE),
     ]
     picture = Figure(figsize=(8, 3.6), layout="constrained")
     for axes, (title, shares, loss, colour) in zip(picture.subplots(1, 4, sharey=True), panels, strict=True):
@@ -144,95 +119,16 @@ def collapse(rows: Sequence[Row], default: Sequence[Row]) -> Figure:
     return picture
 
 
-def curve(rows: Sequence[Row]) -> Figure:
-    """Error against price. rows: of bench/results/picture_curve.csv."""
-    picture = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = picture.subplots()
-    styles: list[tuple[str, str, Mapping[str, Any]]] = [
-        ("mixture", "a random mix of two models", {"color": GREY, "ls": "--"}),
-        ("repriced", "router (cost_regression), one training for all prices", {"color": BLUE, "lw": 2.5}),
-        ("oracle", "oracle: knows the answers", {"color": GREEN, "ls": ":", "lw": 2}),
-    ]
-    for kind, label, style in styles:
-        axes.plot(*_points(rows, kind), label=label, **style)
-    axes.plot(*_points(rows, "single"), "s", color="black", label="one model for all queries")
-    singles = [row for row in rows if row["kind"] == "single"]
-    dearest = max(float(row["price"]) for row in singles)
-    for row in singles:
-        x, y = float(row["price"]), 100 * float(row["error"])
-        side, shift = ("right", (-2, -16)) if x == dearest else ("left", (8, 5))
-        axes.annotate(row["name"], (x, y), shift, textcoords="offset points", ha=side, fontsize=9.5)
-    axes.set(xlabel="mean price per query (1 = an error)", ylabel="wrong answers (%)", ylim=(0, 66))
-    axes.set_title("Error against price, simulated: three simulated language models", fontweight="bold", fontsize=11)
-    axes.legend(frameon=False, loc="lower right", fontsize=9.5)
-    data = f"Simulated data (dataset=mmlu_sim), {int(rows[0]['n']):,} test questions, mean of {rows[0]['seeds']} seeds"
-    _note(picture, f"Lower left is better. {data} (bench/results/picture_curve.csv).")
-    return picture
-
-
-def regions(rho: Sequence[float], n: int) -> Figure:
-    """The expert that the minimiser of the loss chooses, for every p of three experts. n: triangles along a side."""
-    values = torch.tensor(rho, dtype=torch.float64)
-    found = simplex_regions(values, n)
-    picture = simplex_figure(values, found)
-    picture.set_size_inches(8, 4.6)
-    left, right = picture.axes
-    for axes in picture.axes:
-        axes.collections[0].set_antialiased(False)  # plain colours are small
-        axes.collections[0].set_rasterized(True)  # thousands of triangles: an image within the SVG
-    left.set_title(f"argmax of the scores:\nwrong on {found.wrong:.0%} (dark)", fontsize=11, fontweight="bold")
-    right.set_title(f"posterior decision:\nwrong on {found.wrong_by_posterior:.0%}", fontsize=11, fontweight="bold")
-    picture.suptitle("Which expert a perfectly trained MILD asks, with unequal ρ")
-    point = "A point is a query: the nearer to a corner, the more that expert is worth asking."
-    regions = "Dashed lines part the regions where each expert is best."
-    colours = f"Colours: the expert that is asked, with ρ = {', '.join(map(str, rho))}. Computed, not trained."
-    _note(picture, f"{point} {regions} {colours}")
-    return picture
-
-
-def _points(rows: Sequence[Row], kind: str) -> tuple[list[float], list[float]]:
-    """Prices and errors in percent of one kind of row, by price."""
-    found = sorted((float(row["price"]), 100 * float(row["error"])) for row in rows if row["kind"] == kind)
-    return [price for price, _ in found], [error for _, error in found]
-
-
 def _note(picture: Figure, text: str) -> None:
     picture.supxlabel("\n".join(textwrap.wrap(text, 125)), fontsize=8.5, color="0.35", x=0.01, ha="left")
-
-
-def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
-    return [statistics.fmean(shares) for shares in zip(*(map(float, row[column].split()) for row in rows), strict=True)]
-
-
-def measure(runs_dir: Path) -> None:
-    """Train the runs of the curve; finished runs are reused."""
-    made = about("python bench/pictures.py measure")
-    for seed in SEEDS:
-        _, metrics = trained([*CURVE, f"seed={seed}", f"runs_dir={runs_dir / 'curve'}"])
-    curve_points = [row | {"n": str(metrics.rows.test)} | made for row in curve_rows(runs_dir / "curve")]
-    save(CURVE_CSV, list(curve_points[0]), curve_points)
-
-
-def curve_rows(runs_dir: Path) -> list[Row]:
-    """The points of the one curve that these runs make."""
-    [group] = find_groups(read_cells(runs_dir))
-    return [
-        {"kind": mark.kind, "name": mark.name, "price": f"{mark.price:.6f}", "error": f"{mark.error:.6f}"}
-        | {"seeds": str(mark.seeds)}
-        for mark in trace_curve(group, measure_group(group)).marks
-        if mark.kind != "router"  # at the prices of training: already on the curve
-    ]
 
 
 def draw(out: Path) -> list[Path]:
     """All pictures, from the committed figures alone."""
     with mpl.rc_context(STYLE):
-        pictures = {
-            "flow.svg": flow(read(RESULTS / "benchmarks.csv")),
-            "collapse.svg": collapse(read(RESULTS / "collapse.csv"), paper_runs(method="mild", recipe="fast", **CELL)),
-            "curve.svg": curve(read(CURVE_CSV)),
-            "regions.svg": regions((1, 0.6, 0.3), 60),
-        }
+        default = paper_runs(method="mild", recipe="fast", **CELL)
+        pictures = {"flow.svg": flow(read(RESULTS / "benchmarks.csv"))}
+        pictures["collapse.svg"] = collapse(read(RESULTS / "collapse.csv"), default)
         out.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             picture.savefig(out / name, dpi=100, metadata={"Date": None})  # no date and no version of matplotlib
@@ -240,7 +136,5 @@ def draw(out: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["measure"]:
-        measure(ROOT / "runs" / "pictures")
-    for file in draw(ROOT / "docs" / "pictures"):
+    for file in draw(DOCS / "pictures"):
         print(f"{file} ({file.stat().st_size / 1000:.0f} kB)")

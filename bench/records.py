@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 import torch
 import yaml
 
-from l2d.analysis.report.averages import mean_std, paired_interval
+from l2d.analysis.report.averages import mean_columns, mean_std, paired_interval
 from l2d.analysis.report.tables import interval_text, with_std
 from l2d.config import check, compose, titles
 from l2d.config.identity import variant
@@ -39,12 +39,9 @@ def commit() -> str:
     """The commit measured, marked if src/ or conf/ had uncommitted changes."""
     if "L2D_COMMIT" in os.environ:  # where the source was copied without its history
         return os.environ["L2D_COMMIT"]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-    changed = git("status", "--porcelain", "--", "src", "conf")
-    return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+    asked = (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "--", "src", "conf"])
+    head, changed = (subprocess.check_output(["git", *words], cwd=ROOT, text=True).strip() for words in asked)
+    return head + ("+changes" if changed else "")
 
 
 def machine() -> str:
@@ -67,19 +64,13 @@ def about(command: str) -> dict[str, str]:
 
 def origin(rows: Iterable[Row], columns: str = "command machine versions", between: str = "; ") -> str:
     """The commands, machines, versions and commits of measured rows."""
-    told = {
-        (
-            between.join(f"`{row[name]}`" if name == "command" else shown_of(row[name]) for name in columns.split()),
-            row["commit"],
-        )
-        for row in rows
-    }
+
+    def shown(row: Row, name: str) -> str:
+        """Without the version of Lightning, which the file has."""
+        return f"`{row[name]}`" if name == "command" else row[name].partition(", pytorch-lightning")[0]
+
+    told = {(between.join(shown(row, name) for name in columns.split()), row["commit"]) for row in rows}
     return "; ".join(f"{what}{between}commit {commits}" for what, commits in joined(told))
-
-
-def shown_of(versions: str) -> str:
-    """Without the version of Lightning, which the file has."""
-    return versions.partition(", pytorch-lightning")[0]
 
 
 def joined(told: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -184,24 +175,22 @@ def finished(runs_dir: Path, dataset: str = "*") -> Iterator[tuple[Path, dict[st
 
 def usual(config: Mapping[str, Any], overrides: Sequence[str], free: Sequence[str] = ()) -> bool:
     """True if a run's config differs from what the overrides compose only in the free groups and the seed."""
-    return _without(config, free) == _expected(tuple(overrides), tuple(free))
+    expected, left_out = _composed(tuple(overrides)), dict.fromkeys(free)
+    return expected is not None and variant({**config, **left_out}) == variant({**expected, **left_out})
 
 
 @cache
-def _expected(overrides: tuple[str, ...], free: tuple[str, ...]) -> str:
+def _composed(overrides: tuple[str, ...]) -> Mapping[str, Any] | None:
     try:
-        return _without(check(compose(overrides)).plain, free)
+        return check(compose(overrides)).plain
     except Exception:  # a method or a set that is no longer there
-        return ""
+        return None
 
 
-def _without(config: Mapping[str, Any], free: Sequence[str]) -> str:
-    return variant({**config, **dict.fromkeys(free)})
-
-
-def where(timing: Mapping[str, Any]) -> str:
-    """The device, with L2D_MACHINE in brackets: runs do not record the name of a CPU."""
-    return timing["device"] + (f" ({os.environ['L2D_MACHINE']})" if "L2D_MACHINE" in os.environ else "")
+def made_on(timing: Mapping[str, Any]) -> Row:
+    """The device, with L2D_MACHINE in brackets, since runs do not record the name of a CPU; torch and the commit."""
+    machine = timing["device"] + (f" ({os.environ['L2D_MACHINE']})" if "L2D_MACHINE" in os.environ else "")
+    return {"machine": machine, "torch": timing["torch"], "commit": commit()}
 
 
 def cell_of(config: Mapping[str, Any]) -> Row:
@@ -219,10 +208,13 @@ def row_of(config: Mapping[str, Any], metrics: RunMetrics, timing: Mapping[str, 
         "ratios": spaced(metrics.ratios),
         "rho": " ".join(f"{value:.4g}" for value in metrics.rho),
         "n": str(metrics.rows.test),
-        "machine": where(timing),
-        "torch": timing["torch"],
-        "commit": commit(),
+        **made_on(timing),
     }
+
+
+def mean_shares(rows: Sequence[Row], column: str = "ratios") -> list[float]:
+    """The mean share of each expert."""
+    return mean_columns([float(share) for share in row[column].split()] for row in rows)
 
 
 def spaced(values: Iterable[float]) -> str:

@@ -39,6 +39,7 @@ from serve import free_port, ready
 EXPERTS, COLUMNS = ("small", "large"), ("a", "b")
 FAULTS = ("fails", "kill", "stalls", "reload", "vanishes", "full", "nothing")
 SECONDS, CLIENTS, DISK = 60, 8, "64M"
+CHAT: dict[str, Any] = {"model": "l2d", "messages": [{"role": "user", "content": "?"}]}
 RESULTS = Results("soak", "what", f"value {MADE}", compared="value")
 SHOWN = (
     *("minutes", "acknowledged decisions", "of these lost", "acknowledged outcomes", "of these outcomes lost"),
@@ -65,8 +66,8 @@ class Soak:
         self.port, self.upstream_port = free_port(), free_port()
         self.mood, self.counts, self.decisions, self.outcomes = "well", Counter[str](), set[str](), set[str]()
         self.sizes: list[tuple[float, int]] = []  # MB and handles, since the last start
-        about_it = {"base_url": f"http://127.0.0.1:{self.upstream_port}/v1", "timeout": 3}
-        upstreams = {name: about_it | {"model": name} for name in EXPERTS}
+        base = f"http://127.0.0.1:{self.upstream_port}/v1"
+        upstreams = {name: {"base_url": base, "timeout": 3, "model": name} for name in EXPERTS}
         (folder / "upstreams.yaml").write_text(json.dumps(upstreams))
         self.server = self.started()
 
@@ -109,20 +110,19 @@ class Soak:
 
     async def ask(self, session: aiohttp.ClientSession, draw: random.Random) -> None:
         kind = draw.choice(("route", "chat", "stream", "broken", "slow"))
-        features = {name: draw.gauss(0, 1) for name in COLUMNS}
         if kind == "slow":
             _, writer = await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(b"POST /v1/route HTTP/1.1\r\nhost: x\r\n")
             await asyncio.sleep(1)
             writer.close()
             return
-        path, body = "/v1/route", json.dumps({"features": features}) if kind == "route" else "{" * 50
+        features = {name: draw.gauss(0, 1) for name in COLUMNS}
+        path, body = "/v1/route", dict[str, Any](features=features)
         if kind in ("chat", "stream"):
             told = {name: str(value) for name, value in features.items()}
-            messages = [{"role": "user", "content": "?"}]
-            body = json.dumps({"model": "l2d", "messages": messages, "stream": kind == "stream", "metadata": told})
-            path = "/v1/chat/completions"
-        async with session.post(path, data=body, headers={"content-type": "application/json"}) as answer:
+            path, body = "/v1/chat/completions", CHAT | {"stream": kind == "stream", "metadata": told}
+        sent = "{" * 50 if kind == "broken" else json.dumps(body)
+        async with session.post(path, data=sent, headers={"content-type": "application/json"}) as answer:
             self.counts[f"{kind} {answer.status}"] += 1
             content = await answer.read()
             if answer.status != 200:
@@ -195,11 +195,10 @@ class Soak:
             told = {one for (one,) in log.execute("SELECT decision_id FROM outcomes")}
         tenth = max(1, len(self.sizes) // 10)
         early, late = (np.mean(part, axis=0) for part in (self.sizes[tenth : 2 * tenth], self.sizes[-tenth:]))
-        lost = len(self.decisions - kept), len(self.outcomes - told)
-        found = (self.minutes, len(self.decisions), lost[0], len(self.outcomes), lost[1])
-        sizes = (early[0], late[0], early[1], late[1])
-        counts = {f"count: {name}": value for name, value in sorted(self.counts.items())}
-        return dict(zip(SHOWN, (*found, *sizes), strict=True)) | counts
+        decided = (len(self.decisions), len(self.decisions - kept), len(self.outcomes), len(self.outcomes - told))
+        found = (self.minutes, *decided, early[0], late[0], early[1], late[1])
+        counts = {f"count: {name}": value for name, value in self.counts.items()}
+        return dict(zip(SHOWN, found, strict=True)) | counts
 
 
 def table(rows: Sequence[Row]) -> str:

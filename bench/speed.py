@@ -6,15 +6,12 @@
 Speed is measured on SVHN, batches of 1,024, median epoch without the first:
 - l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
 - streamed: the same, the images in pinned host memory.
-- bare: a hand-written loop, images on the GPU, the same network, optimizer, augmentation, loss and precision. Network and loss
-  are compiled together.
+- bare: a hand-written loop, images on the GPU; all else is the same. Network and loss are compiled together.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
-- matmul: a large bf16 matrix product, to show what the hardware reaches.
 
 svhn, cifar10, cifar100, tiny_imagenet: three epochs for speed and memory.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -23,14 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.flop_counter import FlopCounterMode
 from torchvision import transforms
 
 from l2d.assembly.build import make_router, make_splits
@@ -38,21 +34,20 @@ from l2d.config import check, compose
 from l2d.core.results import read_metrics
 from l2d.core.ridge import channel_statistics
 from l2d.data.batches import crop_flip
-from l2d.networks.vision import ResNet18
 from records import MADE, Results, about, given_options, markdown
 
 BATCH, EPOCHS = 1024, 6
-FIGURES = "images_per_second tflops start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"
+FIGURES = "images_per_second start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"
 RESULTS = Results("speed", "what", f"dataset data n {FIGURES} {MADE}")
 SETS = ("svhn", "cifar10", "cifar100", "tiny_imagenet")
 Row = dict[str, Any]
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def l2d(data_dir: str, dataset: str, *overrides: str) -> list[Row]:
-    """One row of `l2d train overrides`, from the run's folder."""
+def l2d(data_dir: str, dataset: str, epochs: int, *overrides: str) -> list[Row]:
+    """One row of `l2d train`, from the run's folder."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [f"dataset={dataset}", *overrides]
+        arguments = [f"dataset={dataset}", f"recipe.epochs={epochs}", *overrides]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         launched = time.time()
         command = [sys.executable, "-m", "l2d", "train", *arguments, *where]
@@ -64,24 +59,16 @@ def l2d(data_dir: str, dataset: str, *overrides: str) -> list[Row]:
     return [row | {"command": f"l2d train {' '.join(arguments)}"}]
 
 
-def svhn(arguments: argparse.Namespace, *overrides: str) -> list[Row]:
-    return l2d(arguments.data_dir, "svhn", f"recipe.epochs={EPOCHS}", *overrides)
-
-
-def cold_and_warm(arguments: argparse.Namespace) -> list[Row]:
+def cold_and_warm(data_dir: str) -> list[Row]:
     """The compile cache is a new one, so the first run fills it and the second finds it full."""
-    [cold] = l2d(arguments.data_dir, "svhn", "recipe.epochs=2")
-    return [cold | {"what": "cold"}, *svhn(arguments)]
+    [cold] = l2d(data_dir, "svhn", 2)
+    return [cold | {"what": "cold"}, *l2d(data_dir, "svhn", EPOCHS)]
 
 
-def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
-    return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
-
-
-def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:
+def parts(data_dir: str) -> tuple[Any, Any]:
     """Splits and router as recipe=fast builds them, but neither compiled nor on the device."""
     off = ["recipe.compile=false", "recipe.channels_last=false"]
-    experiment = check(compose(["dataset=svhn", f"data_dir={arguments.data_dir}", *off]))
+    experiment = check(compose(["dataset=svhn", f"data_dir={data_dir}", *off]))
     splits = make_splits(experiment)
     return splits, make_router(experiment, splits)
 
@@ -100,8 +87,8 @@ def rate(step: Callable[[Batch], None], epoch: Callable[[], Iterable[Batch]], ep
     return {"images_per_second": statistics.median(rates[1:]), "n": images, "epochs": epochs}
 
 
-def bare(arguments: argparse.Namespace) -> list[Row]:
-    data, router = parts(arguments)
+def bare(data_dir: str) -> list[Row]:
+    data, router = parts(data_dir)
     network = router.network.cuda().to(memory_format=torch.channels_last)
     method = router.method.cuda()
     torch.backends.cudnn.benchmark = True
@@ -146,8 +133,8 @@ class Images(Dataset[Batch]):
         return self.transform(Image.fromarray(self.images[index])), self.costs[index]
 
 
-def plain(arguments: argparse.Namespace) -> list[Row]:
-    data, router = parts(arguments)
+def plain(data_dir: str) -> list[Row]:
+    data, router = parts(data_dir)
     network, method = router.network.cuda(), router.method.cuda()
     torch.backends.cudnn.benchmark = False
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
@@ -164,39 +151,21 @@ def plain(arguments: argparse.Namespace) -> list[Row]:
     return [rate(step, lambda: loader, 4)]
 
 
-def matmul(_: argparse.Namespace) -> list[Row]:
-    n, repeats = 8192, 50
-    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in "ab")
-    for count in (5, repeats):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _repeat in range(count):
-            a @ b
-        torch.cuda.synchronize()
-    return [{"tflops": 2 * n**3 * repeats / (time.perf_counter() - started) / 1e12, "n": n}]
-
-
-MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
+MEASUREMENTS: dict[str, Callable[[str], list[Row]]] = {
     "l2d": cold_and_warm,
     "bare": bare,
     "plain": plain,
-    "streamed": lambda arguments: svhn(arguments, "trainer.data_on_device=false"),
-    "matmul": matmul,
-    **{name: partial(sized, dataset=name) for name in SETS},
+    "streamed": lambda data_dir: l2d(data_dir, "svhn", EPOCHS, "trainer.data_on_device=false"),
+    **{name: partial(l2d, dataset=name, epochs=3) for name in SETS},
 }
 
 
-@cache
-def gflop_per_image() -> float:
-    """Forward and backward of ResNet-18 on one 32×32 image, two per multiply-add."""
-    statistics_of_colours = {"mean": [0.0] * 3, "std": [1.0] * 3}
-    network = ResNet18(width=64, stem="3x3", zero_init=False, **statistics_of_colours, num_outputs=5, head="linear")
-    with FlopCounterMode(display=False) as counter:
-        network(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).sum().backward()
-    return counter.get_total_flops() / 2 / 1e9
+def by_what() -> dict[str, Row]:
+    """The first row of each measurement."""
+    return {row["what"]: row for row in reversed(RESULTS.read())}
 
 
-def source(rows: list[Row], command: str) -> str:
+def source(rows: list[Row], command: str = "python bench/speed.py") -> str:
     """Command, n, machine, versions and commits of a table."""
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     n = ", ".join(sorted({f"{int(row['n']):,}" for row in rows if row.get("n")}))
@@ -205,7 +174,7 @@ def source(rows: list[Row], command: str) -> str:
 
 def speed_table() -> str:
     """Images per second, each beside l2d train's."""
-    by = {row["what"]: row for row in reversed(RESULTS.read())}
+    by = by_what()
     ours = float(by["l2d"]["images_per_second"])
     names = {
         "l2d": "`l2d train`, recipe=fast",
@@ -213,39 +182,29 @@ def speed_table() -> str:
         "plain": "DataLoader, torchvision's RandomCrop, ToTensor, Normalize, 8 workers, default precision",
         "streamed": "`l2d train`, images in pinned host memory (`trainer.data_on_device=false`)",
     }
-    rates = {name: float(by[what]["images_per_second"]) for what, name in names.items() if what in by}
+    rates = {name: float(by[what]["images_per_second"]) for what, name in names.items()}
     rows = [[name, f"{rate:,.0f}", f"{ours / rate:.3f}"] for name, rate in rates.items()]
-    gflop, peak = gflop_per_image(), float(by["matmul"]["tflops"])
-    reached = ours * gflop / 1e3
-    return (
-        markdown(("SVHN, batches of 1,024, median epoch", "images/s", "`l2d train` ÷ this"), rows)
-        + f"\n\n{source([by[what] for what in names if what in by], 'python bench/speed.py')}\n\n"
-        + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
-        + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s of a bf16 matrix product of 8,192 × 8,192 in the same measurement "
-        + f"({reached / 790:.0%} of the 790 of larger products)."
-    )
+    head = ("SVHN, batches of 1,024, median epoch", "images/s", "`l2d train` ÷ this")
+    return markdown(head, rows) + f"\n\n{source([by[what] for what in names])}"
 
 
 def start_table() -> str:
     """From the command to the first step."""
-    by = {row["what"]: row for row in reversed(RESULTS.read())}
-    rows = {"empty compile cache": by["cold"], "full compile cache": by["l2d"]}
-    lines = [[name, f"{float(row['start_seconds']):.1f} s"] for name, row in rows.items()]
-    text = source(list(rows.values()), "python bench/speed.py")
-    return markdown(("from the command to the end of the first step", "SVHN"), lines) + f"\n\n{text}"
+    rows = [by_what()[what] for what in ("cold", "l2d")]
+    seconds = [f"{float(row['start_seconds']):.1f} s" for row in rows]
+    lines = [("empty compile cache", seconds[0]), ("full compile cache", seconds[1])]
+    return markdown(("from the command to the end of the first step", "SVHN"), lines) + f"\n\n{source(rows)}"
 
 
 def memory_table() -> str:
     """Peak memory of each set."""
-    by = {row["what"]: row for row in reversed(RESULTS.read())}
-    rows = [by[name] for name in SETS]
-    lines = []
+    rows, lines = [by_what()[name] for name in SETS], []
     for row in rows:
         name = row["dataset"] + (" (random pixels)" if row["data"] != "real" else "")
         sizes = [f"{float(row[key]):.2f} GiB" for key in ("gpu_memory_gib", "host_memory_gib")]
         lines.append([name, f"{int(row['n']):,}", f"{float(row['images_per_second']):,.0f}", *sizes])
     head = ("recipe=fast", "training images", "images/s", "GPU memory, peak", "host memory, peak")
-    return markdown(head, lines) + f"\n\n{source(rows, 'python bench/speed.py')}"
+    return markdown(head, lines) + f"\n\n{source(rows)}"
 
 
 if __name__ == "__main__":
@@ -254,5 +213,8 @@ if __name__ == "__main__":
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled
         for what in options.only:
             known = {"what": what, "dataset": what if what in SETS else "svhn", "data": "real"}
-            rows = [dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](options)]
+            rows = [
+                dict.fromkeys(RESULTS.fields, "") | about("") | known | row
+                for row in MEASUREMENTS[what](options.data_dir)
+            ]
             RESULTS.add({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()} for row in rows)

@@ -8,7 +8,6 @@ rows of the others stay in the files.
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,11 @@ SWEEPS = {
     "anew": ["dataset=cifar100", "setup=III", "method=mild_uniform,plugin"],
     "reached": ["dataset=svhn,cifar10", "setup=III", "method=mild_uniform", "seed=0,1,2"],
 }
-TIMES = "runs wall_seconds steps_seconds start_seconds between_seconds gpu_memory_first gpu_memory_last"
+TIMES = "runs wall_seconds steps_seconds start_seconds between_seconds"
 SWEPT = Results("sweeps", "what", f"{TIMES} {MADE}")
-LOSSES = "validation_deferral_loss deferral_loss steps_seconds images_per_second validation_by_epoch seconds_by_epoch"
+LOSSES = "validation_deferral_loss deferral_loss steps_seconds validation_by_epoch seconds_by_epoch"
 RUNS = Results("sweep_runs", "what dataset setup method seed", f"epochs n {LOSSES} {MADE}")
+COMMAND = "python bench/sweeps.py --data-dir data"
 # Table 1 (a), setup III, MILD, 200 epochs, mean of 5
 PAPER = {"svhn": 0.0353, "cifar10": 0.0903, "cifar100": 0.3128}
 # Runs the command with a compiler that forgets everything in memory before each run.
@@ -55,11 +55,9 @@ def measure(what: str, data_dir: str) -> tuple[dict[str, Any], list[dict[str, An
     timings = [run.pop("timing") for run in runs]
     between = timings[-1]["first_step_at"] - timings[0]["first_step_at"] - sum(t["steps_seconds"] for t in timings[:-1])
     start, steps = timings[0]["first_step_at"] - launched, sum(timing["steps_seconds"] for timing in timings)
-    memory = (round(timings[place]["gpu_memory_gib"], 2) for place in (0, -1))
     seconds = (*(round(one, 1) for one in (wall, steps, start)), round(between / (len(timings) - 1), 2))
-    sweep = dict(zip(TIMES.split(), (len(timings), *seconds, *memory), strict=True))
     facts = {"what": what, **about(f"l2d train {' '.join(arguments)}")}
-    return sweep | facts, [run | facts for run in runs]
+    return dict(zip(TIMES.split(), (len(timings), *seconds), strict=True)) | facts, [run | facts for run in runs]
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -74,7 +72,6 @@ def read_run(folder: Path) -> dict[str, Any]:
         "validation_deferral_loss": round(metrics["validation"]["deferral_loss"], 4),
         "deferral_loss": round(metrics["deferral_loss"], 4),
         "steps_seconds": round(timing["steps_seconds"], 2),
-        "images_per_second": round(timing["images_per_second"]),
         "validation_by_epoch": " ".join(f"{float(value):.4f}" for value in values if value),
         "seconds_by_epoch": " ".join(f"{seconds:.2f}" for seconds in since),
         "timing": timing,
@@ -87,34 +84,28 @@ def reached_table() -> str:
     cells = grouped(runs, lambda row: (row["dataset"], row["method"]))
     lines = []
     for (dataset, method), rows in cells.items():
-        losses = [float(row["deferral_loss"]) for row in rows]
-        passed = [seconds_to(row, PAPER[dataset]) for row in rows]
-        shown = f"{statistics.mean(losses):.4f} ({', '.join(f'{loss:.4f}' for loss in losses)})"
-        lines.append([f"{dataset}, {method}, {rows[0]['epochs']} epochs", shown])
-        lines[-1].append(f"{mean_of(rows, 'validation_deferral_loss'):.4f}")
-        lines[-1].append(", ".join(f"{float(row['steps_seconds']):.1f}" for row in rows) + " s")
-        reached = ("never" if seconds is None else f"{seconds:.1f}" for seconds in passed)
-        lines[-1] += [f"{PAPER[dataset]:.4f}", ", ".join(reached) + " s"]
+        losses = ", ".join(f"{float(row['deferral_loss']):.4f}" for row in rows)
+        steps = ", ".join(f"{float(row['steps_seconds']):.1f}" for row in rows)
+        reached = ", ".join(seconds_to(row, PAPER[dataset]) for row in rows)
+        means = [f"{mean_of(rows, key):.4f}" for key in ("deferral_loss", "validation_deferral_loss")]
+        first = [f"{dataset}, {method}, {rows[0]['epochs']} epochs", f"{means[0]} ({losses})", means[1]]
+        lines.append([*first, f"{steps} s", f"{PAPER[dataset]:.4f}", f"{reached} s"])
     head = ["setup III, error", "test deferral loss, mean (seeds 0, 1, 2)", "validation", "first to last step"]
     head += ["paper's MILD, 200 epochs", "time until validation loss is below that"]
-    rows = [row for part in cells.values() for row in part]
-    return markdown(head, lines) + f"\n\n{source(rows, 'python bench/sweeps.py --data-dir data')}"
+    return markdown(head, lines) + f"\n\n{source(runs, COMMAND)}"
 
 
-def seconds_to(row: Row, loss: float) -> float | None:
+def seconds_to(row: Row, loss: float) -> str:
     """From the first step to the end of the first epoch whose validation loss is at most this."""
     pairs = zip(row["validation_by_epoch"].split(), row["seconds_by_epoch"].split(), strict=True)
-    return next((float(seconds) for value, seconds in pairs if float(value) <= loss), None)
+    return next((f"{float(seconds):.1f}" for value, seconds in pairs if float(value) <= loss), "never")
 
 
 def sweeps_table() -> str:
     """The share of training in a sweep."""
     anew = "two runs; compiled code is not kept in memory, only the compiler's cache on disk"
-    names = {"cifar100": "default", "anew": anew}
-    rows = {row["what"]: row for row in SWEPT.read()}
-    lines = []
-    for what, name in names.items():
-        row = rows[what]
+    rows, lines = {row["what"]: row for row in SWEPT.read()}, []
+    for name, row in (("default", rows["cifar100"]), (anew, rows["anew"])):
         wall, steps, runs = float(row["wall_seconds"]), float(row["steps_seconds"]), int(row["runs"])
         times = [f"{wall:.0f} s", f"{steps:.0f} s", f"{1 - steps / wall:.0%}"]
         pauses = f"{row['start_seconds']} s, {row['between_seconds']} s"
@@ -122,8 +113,8 @@ def sweeps_table() -> str:
     head = ["CIFAR-100, one process", "runs", "in all", "training steps", "outside steps"]
     head += ["before the first step, between runs", "runs per GPU-hour"]
     first = rows["cifar100"]
-    text = f"`python bench/sweeps.py --data-dir data` ({first['command']}); {first['machine']}; {first['versions']}; "
-    return markdown(head, lines) + f"\n\n{text}commit {first['commit']}."
+    text = f"`{COMMAND}` ({first['command']}); {first['machine']}; {first['versions']}; commit {first['commit']}."
+    return f"{markdown(head, lines)}\n\n{text}"
 
 
 if __name__ == "__main__":

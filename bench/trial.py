@@ -68,12 +68,11 @@ def row_of(share: float, gain: float) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    head = ["share", "candidate's gain", "promoted", "rolled back", "mean requests", "of a fixed A/B"]
-    head.append("of fixed differences")
-    lines = []
+    head, lines = ["share", "candidate's gain", "promoted", "rolled back", "mean requests"], []
+    head += ["of a fixed A/B", "of fixed differences"]
     for row in sorted(rows, key=lambda row: (float(row["share"]), float(row["gain"]))):
-        fixed_sizes = [row["fixed_ab"], row["fixed_differences"]]
-        parts = [f"{float(row['requests']) / float(one):.0%} of {int(one):,}" if one else "" for one in fixed_sizes]
+        sizes = [row["fixed_ab"], row["fixed_differences"]]
+        parts = [f"{float(row['requests']) / float(one):.0%} of {int(one):,}" if one else "" for one in sizes]
         shares = [f"{float(row[name]):.1%}" for name in ("promoted", "rolled_back")]
         mean = f"{int(row['requests']):,}" if row["requests"] else ""
         lines.append([f"{float(row['share']):.0%}", f"{float(row['gain']):+.2f}", *shares, mean, *parts])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import records
 from l2d.runs.folder import RunFolder
-from records import RAN, Results, Row, commit
+from records import RAN, Results, Row
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
 TUNED = Results("tuned", f"{' '.join(NAMES)} seed", f"chosen trials validation test {RAN}", compared="test")
@@ -27,8 +27,7 @@ def collected(runs_dir: Path) -> list[Row]:
             timing = run.timing()
             row = {**names, "seed": seed, "chosen": chosen, "trials": str(found["trials"]), "test": f"{loss:.6f}"}
             row |= {"validation": f"{found['validation_deferral_loss']:.6f}", "n": str(run.metrics().rows.test)}
-            made = {"machine": records.where(timing), "torch": timing["torch"], "commit": commit()}
-            rows.append(row | made)
+            rows.append(row | records.made_on(timing))
     return rows
 
 

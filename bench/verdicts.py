@@ -1,13 +1,11 @@
 """docs/verdicts.md: the paper's numbers beside ours, from paper_runs.csv, and its other statements, from claims.csv."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 import beyond
 import paper_runs
 import records
-from l2d.analysis.report.averages import mean_columns
 from l2d.analysis.report.verdicts import RULE, Measured, cell_verdicts, numbers_table, shares_table, summary
 from l2d.config import titles
 from records import Row
@@ -23,17 +21,15 @@ def measured() -> list[Measured]:
     wanted = [row for row in rows if row["cross_fit"] in ("", "1") and row["label_weight"] in ("", "1")]
     by_names = records.grouped(wanted, lambda row: tuple(row[key] for key in (*NAMES, "recipe")))
     for (*names, recipe), some in by_names.items():
-        shares = mean_columns([float(share) for share in row["ratios"].split()] for row in some)
-        tested = int(some[0]["n"])
-        found.append(Measured(tuple(names), recipe, paper_runs.losses(some, arrays), shares, oracle(some), tested))
+        losses, shares, tested = paper_runs.losses(some, arrays), records.mean_shares(some), int(some[0]["n"])
+        found.append(Measured(tuple(names), recipe, losses, shares, oracle(some), tested))
     return found
 
 
 def oracle(rows: Sequence[Row]) -> tuple[float, Sequence[float]] | None:
     if not all(row["oracle"] for row in rows):
         return None
-    shares = mean_columns([float(share) for share in row["oracle_ratios"].split()] for row in rows)
-    return statistics.fmean(float(row["oracle"]) for row in rows), shares
+    return records.mean_of(rows, "oracle"), records.mean_shares(rows, "oracle_ratios")
 
 
 def parts() -> dict[str, str]:

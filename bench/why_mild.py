@@ -13,7 +13,7 @@ import torch
 
 import paper_runs
 import records
-from l2d.analysis.report.averages import paired_interval
+from l2d.analysis.report.averages import mean_columns, paired_interval
 from l2d.analysis.report.tables import interval_text
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
@@ -27,15 +27,10 @@ STEPS = {
     "mild_cheapest": "+ imbalance: mild_cheapest",
 }
 UNEQUAL = ("method=mild_cheapest", "method.rho.offset=0", "method.rho.total=26")  # a mean ρ of 5.2
-BARE = Results(
-    "collapse",
-    "dataset setup experts cost seed",
-    "rho validation argmax posterior ratios posterior_ratios oracle n machine torch commit",
-    compared="rho argmax posterior machine",
-)
-SIZES = Results(
-    "rho_size", "dataset experts total offset seed", f"rho validation test {RAN}", compared="validation test"
-)
+BOTH = f"rho validation argmax posterior ratios posterior_ratios oracle {RAN}"
+BARE = Results("collapse", "dataset setup experts cost seed", BOTH, compared="rho argmax posterior machine")
+SIZED = f"rho validation test {RAN}"
+SIZES = Results("rho_size", "dataset experts total offset seed", SIZED, compared="validation test")
 
 
 def collected(runs_dir: Path) -> tuple[list[Row], list[Row]]:
@@ -96,16 +91,13 @@ def steps() -> str:
 
 def choice() -> str:
     """Validation deferral loss of the steps. The default is chosen by their mean."""
-    found = {
-        cell: [statistics.fmean(records.by_seed(rows, "validation").values()) for rows in tried.values()]
-        for cell, tried in cells().items()
-    }
-    means = [statistics.fmean(values) for values in zip(*found.values(), strict=True)]
+    found = {STEPS[step]: [records.mean_of(tried[step], "validation") for tried in cells().values()] for step in STEPS}
+    means = {name: statistics.fmean(losses) for name, losses in found.items()}
     lines = []
-    for number, (name, mean) in enumerate(zip(STEPS.values(), means, strict=True)):
-        figures = [f"{values[number]:.4f}" for values in found.values()]
-        lines.append([name, *figures, f"**{mean:.4f}**" if mean == min(means) else f"{mean:.4f}"])
-    titles = [records.cell_title(*cell[:4]) for cell in found]
+    for name, losses in found.items():
+        mean = f"**{means[name]:.4f}**" if means[name] == min(means.values()) else f"{means[name]:.4f}"
+        lines.append([name, *(f"{loss:.4f}" for loss in losses), mean])
+    titles = [records.cell_title(*cell[:4]) for cell in cells()]
     return records.markdown(["validation deferral loss", *titles, "mean"], lines)
 
 
@@ -134,8 +126,7 @@ def sizes_table(experts: str) -> str:
     for size, members in sorted(zip(by_size, each, strict=True), key=lambda pair: float(pair[0])):
         by_set = ([members[key] for key in common if key[0] == name] for name in datasets)
         losses = [[records.mean_of(some, part) for part in ("validation", "test")] for some in by_set]
-        losses.append([statistics.fmean(column) for column in zip(*losses, strict=True)])
-        one = members[common[0]]
+        one, losses = members[common[0]], [*losses, mean_columns(losses)]
         figures = [f"{validation:.4f}, {test:.4f}" for validation, test in losses]
         lines.append([f"{float(size):g}", f"{one['total']}, {one['offset']}", *figures])
     used = [members[key] for members in each for key in common]

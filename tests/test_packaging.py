@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from l2d.config import CONF
-from sizes import needed
 from tests.conftest import TINY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +65,22 @@ def test_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
             {str(file.relative_to(base)) for file in (base / name).rglob("*.py")} for base in (ROOT / "src", tmp_path)
         )
         assert there == kept
+
+
+def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """The distributions that pip installs for name[extras], including itself, if they are installed here."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    open_ends = [(canonicalize_name(name), extras)]
+    while open_ends:
+        one = open_ends.pop()
+        if one in found:
+            continue
+        found.add(one)
+        for wanted in map(Requirement, distribution(one[0]).requires or []):
+            applies = not wanted.marker or any(wanted.marker.evaluate({"extra": extra}) for extra in one[1] or {""})
+            if applies and any(True for _ in Distribution.discover(name=wanted.name)):
+                open_ends.append((canonicalize_name(wanted.name), frozenset(wanted.extras)))
+    return {str(name) for name, _ in found}
 
 
 def entries(names: set[str]) -> set[Path]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
-NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg"}
+NAMES = {"flow.svg", "collapse.svg"}
 PHOTOS = {"serve.png", "terminal.svg"}  # of the page, and of README's first commands
 Bench = Callable[[str], ModuleType]
 
@@ -63,29 +63,6 @@ def test_collapse_shows_shares_and_losses(bench: Bench) -> None:
     heights = [[bar.get_height() for bar in axes.patches] for axes in picture.axes]
     assert heights == [[75, 25], [0, 100], [75, 25], [70, 30]]
     assert re.findall(r"deferral loss\n([\d.]+)", words(picture)) == ["0.900", "0.100", "0.200"]
-
-
-def test_curve_says_that_it_is_simulated(bench: Bench) -> None:
-    rows = [
-        {"kind": kind, "name": name, "price": price, "error": error, "seeds": "1", "n": "10"}
-        for kind, name, price, error in (
-            ("single", "small", "0.1", "0.5"),
-            ("single", "large", "1.0", "0.2"),
-            ("mixture", "", "0.1", "0.5"),
-            ("repriced", "cost_regression", "0.3", "0.3"),
-            ("oracle", "", "0.2", "0.1"),
-        )
-    ]
-    picture = bench("pictures").curve(rows)
-    assert "simulated" in words(picture)
-    [axes] = picture.axes
-    assert [list(line.get_xdata()) for line in axes.lines] == [[0.1], [0.3], [0.2], [0.1, 1.0]]
-
-
-def test_regions_with_equal_rho_are_never_wrong(bench: Bench) -> None:
-    assert re.findall(r"wrong on (\d+%)", words(bench("pictures").regions((1, 1, 1), 6))) == ["0%", "0%"]
-    by_argmax, by_posterior = re.findall(r"wrong on (\d+)%", words(bench("pictures").regions((1, 0.6, 0.3), 12)))
-    assert int(by_argmax) > int(by_posterior) == 0
 
 
 @pytest.mark.full
