@@ -10,7 +10,15 @@ import torch
 
 from l2d.data.agreement import Agreement
 from l2d.data.arrays import Answers, Seen
-from l2d.data.given import make_arrays, names_of_experts, read_inputs, read_labels, read_outcomes, read_said, refuse_other_order
+from l2d.data.given import (
+    make_arrays,
+    names_of_experts,
+    read_inputs,
+    read_labels,
+    read_outcomes,
+    read_said,
+    refuse_other_order,
+)
 from l2d.utils.errors import ParameterError
 
 TEXTS = ["a b", "c", " a  b "]

@@ -33,7 +33,9 @@ def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
     return sheet.numbers(column, gaps=True) if (column := f"loss_{name}") in sheet.columns else None
 
 
-def read_outcomes(file: Path, name: str, experts: Sequence[str], columns: Sequence[str], text: str | None) -> Mapping[str, Any]:
+def read_outcomes(
+    file: Path, name: str, experts: Sequence[str], columns: Sequence[str], text: str | None
+) -> Mapping[str, Any]:
     """The queries, the new expert's errors and, where all of them are there, the known experts'. columns: that the router sees;
     text: the one of text."""
     from l2d.data.sheet import read_sheet

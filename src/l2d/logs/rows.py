@@ -132,7 +132,12 @@ def read_export(file: Path) -> dict[str, Any]:
         sheet.refuse(name, f"not from 0 to {most:g}", (found[name] < 0) | (found[name] > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
     ids = sheet.columns["id"].to_pylist() if "id" in sheet.names else [f"row {row + 1}" for row in range(len(sheet))]
-    return {"id": ids, **found, **{name: sheet.columns[name].to_pylist() for name in words}, "expert": sheet.words("expert")}
+    return {
+        "id": ids,
+        **found,
+        **{name: sheet.columns[name].to_pylist() for name in words},
+        "expert": sheet.words("expert"),
+    }
 
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:
