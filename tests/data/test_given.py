@@ -85,7 +85,7 @@ def test_one_wrong_amount_among_many_is_refused(wrong: float) -> None:
 
 @pytest.mark.parametrize("kind", ["boolean", "Int64", "Float64", "object"])
 def test_gaps_in_types_of_pandas(kind: str) -> None:
-    errors = pd.DataFrame({"a": [0, 1, None], "b": [1, 0, 1]}, dtype="Int64").astype(kind)
+    errors = pd.DataFrame({"a": [0, 1, None], "b": [1, 0, 1]}, dtype=kind)
     found, _ = read_outcomes(None, errors, None, gaps=True)
     assert found.nan_to_num(nan=-1).tolist() == [[0, 1], [1, 0], [-1, 1]]
 
@@ -100,9 +100,9 @@ def test_rows_in_another_order_are_refused() -> None:
 
 
 def test_no_rows_and_labels_of_two_kinds() -> None:
-    with pytest.raises(ParameterError, match="^errors: "):
+    with pytest.raises(ParameterError, match=r"^errors: "):
         read_outcomes(None, np.zeros((0, 2)), None)
-    with pytest.raises(ParameterError, match="^labels: "):
+    with pytest.raises(ParameterError, match=r"^labels: "):
         read_labels(np.array([1, "a"], dtype=object), 2)
     with pytest.raises(ParameterError, match=r"^X: .*twin"):
         read_inputs(pd.DataFrame([[1, 2]], columns=["twin", "twin"]), None, None)

@@ -301,15 +301,15 @@ def test_ray_survives_a_killed_worker(tmp_path: Path, monkeypatch: pytest.Monkey
         return {"x0": sheet.numbers("x0").sum(keepdims=True), "n": np.array([len(sheet)])}
 
     try:
-        found = Passes(tmp_path / "passes", pieces, layout.columns, False).run("sums", sums)
+        found = Passes(tmp_path / "passes", pieces, layout, 4, False).run("sums", sums)
         assert mark.exists()
         assert found["n"].tolist() == [N]
         assert found["x0"][0] == pytest.approx(table()["x0"].astype(float).sum())
-        again = Passes(tmp_path / "again", pieces, layout.columns, False).run("sums", sums)
+        again = Passes(tmp_path / "again", pieces, layout, 4, False).run("sums", sums)
         assert found["x0"].tolist() == again["x0"].tolist()  # to the last bit
         small = [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 2.0**20}}]
         monkeypatch.setattr(ray, "nodes", lambda: small)
         with pytest.raises(L2DError, match="Ray"):
-            Passes(tmp_path / "others", pieces, layout.columns, False).run("sums", sums)
+            Passes(tmp_path / "others", pieces, layout, 4, False).run("sums", sums)
     finally:
         ray.shutdown()

@@ -22,6 +22,7 @@ from l2d.utils.parameters import Annotated, Count, Ge, ProperShare
 CHUNK = 10_000  # texts at a time, on all cores
 HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
 WORDS = 65_536  # whose pieces are remembered
+LONGEST_WORD = 64
 
 
 class Encoder:
@@ -111,8 +112,13 @@ def slots_of(pieces: Iterable[str]) -> bytes:
     return array("H", [h % HASHES if h >= 0 else -h % HASHES + HASHES for h in found]).tobytes()
 
 
-@lru_cache(WORDS)
 def slots_in(word: str) -> bytes:
+    """Those of its pieces; remembered, unless the word is so long that many would fill the memory."""
+    return known_slots(word) if len(word) <= LONGEST_WORD else known_slots.__wrapped__(word)
+
+
+@lru_cache(WORDS)
+def known_slots(word: str) -> bytes:
     return slots_of(analyser("char_wb", (3, 5))(word))
 
 

@@ -66,8 +66,8 @@ def word_counter() -> Any:
 
 
 def weighed(counts: Any, rarity: np.ndarray) -> Any:
-    """1 + log count, times rarity, each row scaled to length 1; in the place of the counts."""
-    from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2  # normalize() checks longer than it computes
+    """1 + log count, times rarity, each row scaled to length 1; in the place of the counts. normalize() would check longer."""
+    from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
     counts.data = (np.log(counts.data) + 1) * rarity[counts.indices]
     inplace_csr_row_normalize_l2(counts)
