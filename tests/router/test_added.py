@@ -1,5 +1,6 @@
 """Another expert for a simple router, from a few rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,20 @@ def test_what_is_known_of_the_others_stays(method: str, tmp_path: Path) -> None:
         assert after.expected_prices == pytest.approx({"expert 1": 0.1, "expert 2": 0.1, "new": 0.2})
     more.save(tmp_path / "more")
     assert Router.load(tmp_path / "more").route(QUERIES) == more.route(QUERIES)
+
+
+def test_the_guards_fallback_stays_with_a_bad_newcomer() -> None:
+    router = fitted("linear", prices=[0.1, 0.1])
+    guard = replace(router.description.guard, offsets=None, constant=1)
+    router = replace(router, description=replace(router.description, guard=guard))
+    bad = router.with_expert("bad", NEW, np.ones(60), price=3.0)
+    assert {choice.expert for choice in bad.route(X[:50])} == {"expert 2"}
+    good = router.with_expert("good", NEW, np.zeros(60), price=0.0)
+    assert "expert 1" not in {choice.expert for choice in good.route(X[:50])}
+    with pytest.raises(ParameterError, match=r"^errors"):
+        router.with_expert("words", NEW[:2], ["yes", "no"], price=0.1)
+    with pytest.raises(ParameterError, match=r"^errors"):
+        router.with_expert("two", NEW, np.zeros((60, 2)), price=0.1)
 
 
 def test_with_many_outcomes_the_new_one_gets_what_it_is_good_at() -> None:

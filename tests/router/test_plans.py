@@ -316,6 +316,16 @@ def test_a_log_says_nothing_of_one_choice_of_a_plan(router: l2d.Router) -> None:
         log_value(router, rows)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -5.0])
+def test_a_price_that_is_none(router: l2d.Router, wrong: float) -> None:
+    step = router.begin(world(1, 5)[0][0])
+    with pytest.raises(ParameterError, match=r"^price="):
+        step.answered("yes", price=wrong)
+    if wrong != float("inf"):
+        with pytest.raises(ParameterError, match=r"^cap="):
+            router.begin(world(1, 5)[0][0], cap=wrong)
+
+
 def test_a_strangers_rule_of_agreement_is_not_imported(router: l2d.Router, tmp_path: Path) -> None:
     router.save(tmp_path / "router")
     file = tmp_path / "router" / "config.yaml"

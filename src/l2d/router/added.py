@@ -23,6 +23,7 @@ from l2d.utils.errors import ParameterError, unknown
 R = TypeVar("R", bound=TrainedRouter)
 ENOUGH = 50  # outcomes, from which on an estimate without the other experts is tried too
 FOLDS = 5
+FAR = 1e6  # errors: more than any expert can gain
 CAUTION = 1.5  # standard errors of its mean chance that a new expert's expected error is raised by
 
 
@@ -67,7 +68,10 @@ def with_expert(router: R, new: NewExpert) -> R:
         if network.price_model is not None:
             network.price_model.add_expert(paid)
     before = known.guard
-    offsets = (*(before.offsets or (0.0,) * len(known.experts)), -caution)
+    kept = before.offsets or (0.0,) * len(known.experts)
+    if before.constant is not None:  # nobody but the new expert may take queries from the one that got them all
+        kept = tuple(0.0 if k == before.constant else -FAR for k in range(len(known.experts)))
+    offsets = (*kept, -caution)
     described = replace(
         known,
         experts=(*known.experts, new.name),
@@ -141,7 +145,10 @@ def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: 
 
 def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:
     """The new expert's scores, [n], 0 to 1."""
-    wrong, most = read_amounts("errors", as_array(errors).reshape(-1, 1).astype(float))[:, 0], float(method.most)
+    given, most = as_array(errors).astype(float) if not len(errors) else as_array(errors), float(method.most)
+    if given.squeeze().ndim > 1:
+        raise ParameterError("errors", f"must be those of one expert, not {list(given.shape)}")
+    wrong = read_amounts("errors", given.reshape(-1, 1))[:, 0]
     if len(wrong) != n:
         raise ParameterError("errors", f"must be one for each query, not {len(wrong)} for {n}")
     if n and float(wrong.max()) > most:

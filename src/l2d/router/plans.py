@@ -12,7 +12,7 @@ from torch import Tensor
 from l2d.core.budget import ROUNDING
 from l2d.core.plan import chances_of
 from l2d.core.replies import Replies
-from l2d.data.agreement import Agreement
+from l2d.data.agreement import Agreement, as_text
 from l2d.data.given import read_said
 from l2d.router.choices import amounts
 from l2d.router.score import RouterScore, around, score_decisions, shares_of
@@ -75,17 +75,19 @@ class Step:
 
     def answered(
         self,
-        answer: str | None,
+        answer: object,
         *,
         confidence: float | None = None,
         length: int | None = None,
         price: float | None = None,
     ) -> "Step":
         """The expert has answered. length: of its whole output (default: of the answer). price: default: the expected one."""
-        return replace(self, said=(*self.said, Said(self._next, answer, confidence, length, price=price)))
+        check_price(price)
+        return replace(self, said=(*self.said, Said(self._next, as_text(answer), confidence, length, price=price)))
 
     def failed(self, *, price: float = 0.0) -> "Step":
         """The expert that was to be asked gave no answer; the plan goes on without it. price: of this call."""
+        check_price(price)
         return replace(self, said=(*self.said, Said(self._next, failed=True, price=price)))
 
     @property
@@ -125,6 +127,11 @@ class Step:
             answer = max(good, key=lambda k: float(chances[k]), default=-1)
             move = min(left, key=self._prices.__getitem__, default=-1) if answer < 0 else -1
         return move, answer, float(chances[answer])
+
+
+def check_price(price: float | None) -> None:
+    if price is not None and not 0 <= price < float("inf"):
+        raise ParameterError("price", "must be a number of at least 0", price)
 
 
 def agreement_of(router: TrainedRouter) -> Agreement:
@@ -179,6 +186,6 @@ def score_plan(
 
 
 def begin(router: TrainedRouter, outputs: Tensor, cap: float | None) -> Step:
-    if cap is not None and cap * (1 + ROUNDING) < min(prices := expected_prices(router, outputs)):
+    if cap is not None and not cap * (1 + ROUNDING) >= min(prices := expected_prices(router, outputs)):
         raise ParameterError("cap", f"the cheapest expert costs {min(prices):g}", cap)
     return Step(router, outputs, cap=cap)

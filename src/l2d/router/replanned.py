@@ -70,12 +70,14 @@ def cheapest(
         raise ParameterError("budget", f"nobody is asked for less than {least}", budget)
     chosen = min(within, key=lambda one: one.cost)
     planner.plan_at(paid, chosen.factor)
-    singles, best = planner.right.shape[1], min(range(len(experts)), key=lambda k: tried[k].cost)
+    allowed = [k for k in range(len(experts)) if level is None or tried[k].most(confidence) <= level]
+    singles, best = planner.right.shape[1], min(allowed or range(len(experts)), key=lambda k: tried[k].cost)
     gain, error = paired((tried[best].costs - chosen.costs).double())
     single = chosen.place < singles
     guard = Guard(None, chosen.place if single else None, best, gain, error)
     name = None if single else plan_names(singles)[chosen.place - singles]
-    return guard, name, None if budget is None else point_of(router, chosen, budget, confidence, guard)
+    point = None if budget is None else point_of(router, chosen, budget, confidence, guard)
+    return guard, name, point if point is None else replace(point, allowed=tuple(allowed))
 
 
 def promised(router: TrainedRouter, planner: Planner, paid: Tensor, max_error: float, confidence: float) -> Chosen:

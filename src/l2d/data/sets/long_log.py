@@ -124,7 +124,7 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     chosen = first_of(answer, times, missing(sheet.columns[outcome]))
     if len(chosen) == len(answer):
         return sheet, chosen
-    for problem in probe.faults.values():
+    for problem in (probe.faults or {}).values():
         sheet.note(f"{problem}; of answers that occur twice, the first in the file counts")
     return _completed(sheet, np.unique(answer, return_inverse=True)[1], columns), chosen
 
