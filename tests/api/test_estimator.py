@@ -58,10 +58,10 @@ def test_each_parameter_reaches_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = {"validation_fraction": 0.1, "trainer.accelerator": "auto", "progress": False}
     assert seen == {"labels": None, "method": "mild", "seed": 0, "options": defaults}
     own = {"router": "mlp", "epochs": 3, "batch_size": 5, "learning_rate": 0.5, "validation_fraction": 0.2}
-    more = {"accelerator": "cpu", "progress": True, "options": {"recipe.epochs": 9, "aux": "none"}}
+    more = {"accelerator": "cpu", "progress": True, "options": {"recipe.epochs": 9, "sampling": "none"}}
     l2d.RouterEstimator("ce", seed=7, **own, **more).fit(X, COSTS, labels="some")  # type: ignore[arg-type]
     keys = {"router": "mlp", "recipe.batch_size": 5, "recipe.optimizer.lr": 0.5, "validation_fraction": 0.2}
-    keys |= {"trainer.accelerator": "cpu", "progress": True, "recipe.epochs": 9, "aux": "none"}
+    keys |= {"trainer.accelerator": "cpu", "progress": True, "recipe.epochs": 9, "sampling": "none"}
     assert seen == {"labels": "some", "method": "ce", "seed": 7, "options": keys}
 
 

@@ -99,7 +99,7 @@ class Parts:
         return iter(self.batches)
 
 
-def small(ema: float) -> tuple[Losses, Weights, RouterModule, pl.Trainer, Batch]:
+def small() -> tuple[Losses, Weights, RouterModule, pl.Trainer, Batch]:
     """A router of two experts after three steps, each on the same rows."""
     torch.manual_seed(0)
     inputs, costs = torch.randn(16, 3), torch.rand(16, 2)
@@ -110,7 +110,6 @@ def small(ema: float) -> tuple[Losses, Weights, RouterModule, pl.Trainer, Batch]
         schedule="constant",
         channels_last=False,
         compile_mode="false",
-        ema=ema,
     )
     losses, weights, batch = Losses(), Weights(), (inputs, costs, torch.full((16,), -1))
     trainer = pl.Trainer(max_epochs=1, num_sanity_val_steps=0, callbacks=[losses, weights], **QUIET)
@@ -118,68 +117,9 @@ def small(ema: float) -> tuple[Losses, Weights, RouterModule, pl.Trainer, Batch]
     return losses, weights, router, trainer, batch
 
 
-def test_the_average_is_over_the_steps_and_is_what_is_judged() -> None:
-    """After step s the decay is (1 + s)/(10 + s), at most recipe.ema: 2/11, 0.2 and 0.2. The step itself goes by the network."""
-    losses, weights, router, trainer, batch = small(ema=0.2)
-    plain = small(ema=0.0)
-    assert losses.values == plain[0].values
-    assert router.averaged is not None
-    expected = weights.seen[0]
-    for decay, step in zip([2 / 11, 0.2, 0.2], weights.seen[1:], strict=True):
-        expected = {
-            name: decay * old + (1 - decay) * step[name] if old.is_floating_point() else step[name]
-            for name, old in expected.items()
-        }
-    found = router.averaged.state_dict()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
-    learned = [id(weight) for group in trainer.optimizers[0].param_groups for weight in group["params"]]
-    assert learned == [id(weight) for weight in router.network.parameters()]
-    inputs, costs, labels = batch
-    plain[2].load_state_dict(router.weights())
-    with torch.no_grad():
-        loss = router.method.loss(router.averaged.eval()(inputs), costs, labels).mean()
-        assert float(trainer.callback_metrics["val/loss"]) == pytest.approx(float(loss), rel=1e-6)
-        judged = router.eval()(inputs)
-        assert torch.equal(plain[2].eval()(inputs), judged)
-        assert not torch.allclose(router.network(inputs), judged)
-
-
-# A second head
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "ema"), [("label", "mild", 0.0), pytest.param("experts", "ldam", 0.5, marks=pytest.mark.slow)]
-)
-def test_a_second_head_is_learned_beside_and_left_behind(
-    kind: str, method: str, ema: float, tiny: Callable[..., DictConfig]
-) -> None:
-    data, router = build(tiny(f"aux={kind}", "aux_weight=0.5", f"method={method}", f"recipe.ema={ema}"))
-    _, plain = build(tiny(f"method={method}"))
-    _, doubled = build(tiny(f"aux={kind}", "aux_weight=1.0", f"method={method}"))
-    names = [*plain.state_dict()]
-    assert {*router.weights()} == {*names}
-    for name, value in router.weights().items():
-        assert torch.equal(value, plain.state_dict()[name]), name  # the draws of the first weights are the same
-    batch = next(iter(data.train_dataloader()))
-    outputs = router.network(batch[0])
-    assert outputs.shape[1] == 5 + (10 if kind == "label" else 5)
-    assert router.aux is not None
-    assert doubled.aux is not None
-    one, two = router.method.loss(outputs[:, :5], *batch[1:]), router.aux.loss(outputs[:, 5:], *batch[1:])
-    torch.testing.assert_close(router.losses(outputs, *batch[1:]), one + two)
-    torch.testing.assert_close(doubled.aux.loss(outputs[:, 5:], *batch[1:]), 2 * two)
-    assert float(two.detach().mean()) > 0.1
-    with torch.no_grad():
-        for weight in router.parameters():
-            weight.add_(torch.randn_like(weight) / 10)
-        plain.load_state_dict(router.weights())
-        assert torch.equal(plain.eval()(batch[0]), router.eval()(batch[0]))
-
-
 def test_every_validation_row_counts_alike() -> None:
     """In batches of 13 and of 3 rows: means over all 16, also of what the progress bar shows."""
-    _, _, router, trainer, (inputs, costs, labels) = small(ema=0.0)
+    _, _, router, trainer, (inputs, costs, labels) = small()
     parts = [(inputs[rows], costs[rows], labels[rows]) for rows in (slice(13), slice(13, 16))]
     (logged,) = trainer.validate(router, dataloaders=Parts(parts), verbose=False)
     with torch.no_grad():

@@ -259,23 +259,6 @@ def test_sampling_leaves_the_rows_it_is_held_against_alone(tiny: Tiny) -> None:
     assert sampled["baselines"]["best_single"]["ratios"] == [1, 0, 0]
 
 
-@pytest.mark.slow
-def test_a_router_that_learned_the_label_beside_is_asked_without_it(tiny: Tiny) -> None:
-    """With a cosine head too; the same run without has other scores."""
-    cfg = tiny("aux=label", "method=ldam", "recipe.epochs=1")
-    train(cfg)
-    images = Digits().load(Path()).test_inputs
-    saved = saved_rows(folder(cfg))
-    scores, decisions = saved["scores"], saved["decisions"]
-    router = route.Router.load(folder(cfg), raw=True)
-    assert [choice.expert for choice in router.route(images)] == [router.experts[k] for k in decisions]
-    np.testing.assert_allclose(outputs_of(router, images), scores, rtol=1e-4, atol=1e-6)
-    assert scores.shape == (360, 5)
-    plain = tiny("method=ldam", "recipe.epochs=1")
-    train(plain)
-    assert not np.allclose(saved_rows(folder(plain))["scores"], scores)
-
-
 @pytest.mark.full
 def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other test rows, all of a class that is not the best single expert's, the trained weights, everything logged on the way
@@ -307,10 +290,10 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
-# Patience and averaged weights
+# Patience
 
 
-STEADY = {"patience": ["recipe.patience=2"], "ema": ["recipe.ema=0.8", "aux=experts"]}
+STEADY = {"patience": ["recipe.patience=2"]}
 
 
 def on_a_table(folder: Path, *overrides: str) -> DictConfig:
@@ -338,37 +321,31 @@ def losses_of(path: Path, column: str = "val/deferral_loss") -> list[float]:
 
 
 @pytest.mark.slow
-def test_patience_ends_a_run_and_an_average_judges_it(steady: dict[str, Path]) -> None:
-    whole, early, averaged = (losses_of(steady[name]) for name in ("neither", "patience", "ema"))
+def test_patience_ends_a_run(steady: dict[str, Path]) -> None:
+    whole, early = (losses_of(steady[name]) for name in ("neither", "patience"))
     assert whole.index(min(whole)) == 2
     assert early == whole[:5]
     metrics = {name: json.loads((path / "metrics.json").read_text()) for name, path in steady.items()}
-    assert {name: found["epochs"] for name, found in metrics.items()} == {"neither": 6, "patience": 5, "ema": 6}
+    assert {name: found["epochs"] for name, found in metrics.items()} == {"neither": 6, "patience": 5}
     assert metrics["patience"]["validation"] == metrics["neither"]["validation"]
-    assert averaged != whole
-    assert metrics["ema"]["validation"]["deferral_loss"] == pytest.approx(min(averaged))
     for path in steady.values():
         router = route.Router.load(path, raw=True)
         rows = make_dataset(check(RunFolder(path).config())).load(Path()).test_inputs
         np.testing.assert_allclose(outputs_of(router, rows), saved_rows(path)["scores"], rtol=1e-5)
-        assert not any("aux" in name or "averaged" in name for name in router.network.state_dict())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "moment"),
-    [("patience", (EpochCheckpoint, "_save", 5)), ("patience", (RunFolder, "finish", 1)), ("ema", (EpochCheckpoint, "_save", 4))],
-)  # fmt: skip
-def test_killed_with_patience_or_an_average(
-    name: str, moment: tuple[Any, str, int], steady: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", [(EpochCheckpoint, "_save", 5), (RunFolder, "finish", 1)])
+def test_killed_with_patience(
+    moment: tuple[Any, str, int], steady: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When epochs without a new best have been counted already, and when training was over: then none is trained again."""
-    cfg = on_a_table(tmp_path, *STEADY[name])
+    cfg = on_a_table(tmp_path, *STEADY["patience"])
     crash(cfg, *moment, monkeypatch)
     if moment[0] is RunFolder:
         monkeypatch.setattr(Learner, "training_step", crashing(Learner.training_step, 1))
     train(cfg)
-    check_same(folder(cfg), steady[name])
+    check_same(folder(cfg), steady["patience"])
 
 
 @pytest.mark.slow

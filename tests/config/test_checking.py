@@ -130,7 +130,7 @@ def test_the_key_that_was_meant() -> None:
 
 MISSING = {
     "": "method.tau recipe.epochs recipe.optimizer setup.coverage seed method method.rho.total",
-    TRAINED: "experts.recipe experts.recipe.ema",
+    TRAINED: "experts.recipe experts.recipe.patience",
     "router=minilm": "router.reads.max_length",
 }
 
@@ -408,7 +408,10 @@ def test_a_search_that_is_right() -> None:
 
 def test_a_key_of_earlier_versions_is_read() -> None:
     plain = to_plain(composed(()))
-    assert check({**plain, "stop_after": None}).plain == check(plain).plain
+    assert (
+        check({**plain, "stop_after": None, "aux": "label", "recipe": {**plain["recipe"], "ema": 0.5}}).plain
+        == check(plain).plain
+    )
 
 
 def test_the_recipe_of_machines_beside_people_is_written_in_one_way() -> None:

@@ -39,7 +39,7 @@ def changed(plain: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 SAME: list[tuple[str, Any]] = [
     *(("method.rho.offset", 5), ("method.rho.total", 1), ("recipe.epochs", 15.0), ("seed", 1)),
     *(("runs_dir", "x"), ("data_dir", "y"), ("progress", False), ("force", True), ("dry_run", True)),
-    *(("logger", {"name": "wandb", "project": "x"}), ("setup.prices", [1, 2, 3, 4, 5]), ("aux_weight", 2.0)),
+    *(("logger", {"name": "wandb", "project": "x"}), ("setup.prices", [1, 2, 3, 4, 5])),
     *(("method.about", {"title": "Another title"}), ("dataset.about", {}), ("tune.folds", 7)),
     *((f"{group}._target_", "elsewhere.Moved") for group in ("method", "router", "dataset")),
     ("recipe.optimizer._target_", "elsewhere.moved.Adam"),
@@ -48,20 +48,19 @@ OTHER: list[tuple[str, Any]] = [
     *(("method.rho.offset", 4), ("method.rho.offset", "5"), ("decision", "posterior"), ("recipe.epochs", 14)),
     *(("router.width", 32), ("checkpoint", "best"), ("validation_fraction", 0.2), ("fold", "1/5")),
     ("router.zero_init", 1),  # true is no number
-    *(("recipe.precision", "bf16-mixed"), ("recipe.augment", "crop"), ("recipe.ema", 0.9), ("recipe.patience", 3)),
+    *(("recipe.precision", "bf16-mixed"), ("recipe.augment", "crop"), ("recipe.patience", 3)),
     *(("cost.noise", 0.1), ("setup.coverage", [0.5, 0.2, 0.1, 0.1, 0.1]), ("recipe.optimizer.lr", 0.1)),
-    *(("recipe.optimizer._target_", "torch.optim.AdamW"), ("trainer.deterministic", True), ("aux", "label")),
+    *(("recipe.optimizer._target_", "torch.optim.AdamW"), ("trainer.deterministic", True)),
     *(("method.name", "other"), ("router.name", "other"), ("sampling", "over")),
 ]
 
 
 def test_values_that_can_change_the_result_are_in_the_name(default: dict[str, Any]) -> None:
-    """The weight of an aux loss counts if there is one."""
     for key, value in SAME:
         assert variant(changed(default, key, value)) == variant(default), key
     for key, value in OTHER:
         assert variant(changed(default, key, value)) != variant(default), key
-    assert len({variant({**default, "aux": "label", "aux_weight": weight}) for weight in (1.0, 2.0)}) == 2
+    assert variant({**default, "aux": "none", "aux_weight": 2.0}) == variant(default)  # a key of earlier versions
 
 
 def backwards(value: Any) -> Any:
@@ -150,12 +149,12 @@ def test_settings_are_flat_and_hold_what_counts(default: dict[str, Any]) -> None
     assert found["recipe.epochs"] == 15
     assert found["method.rho.offset"] == 5.0
     assert found["recipe.optimizer._target_"] == "Adam"
-    assert not {"seed", "runs_dir", "method._target_", "aux_weight"} & found.keys()
+    assert not {"seed", "runs_dir", "method._target_"} & found.keys()
 
 
 def test_what_tells_settings_apart() -> None:
-    one, two = {"method.rho": 1, "recipe.epochs": 3, "aux": None}, {"method.rho": 2, "recipe.epochs": 3, "aux": "label"}
-    assert apart([one, two]) == ["rho=1", "aux=label rho=2"]
+    one, two = {"method.rho": 1, "recipe.epochs": 3, "fold": None}, {"method.rho": 2, "recipe.epochs": 3, "fold": "1/5"}
+    assert apart([one, two]) == ["rho=1", "fold=1/5 rho=2"]
     assert apart([one, one]) == ["", ""]
     assert apart([one, {**one, "method.rho": True}]) == ["rho=1", "rho=True"]
 

@@ -64,11 +64,11 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(classifier, "Classifier", lambda **options: found.update(options))
     monkeypatch.setattr(classifier, "make_trainer", trainer)
     arrays, rows = Digits().load(Path()), torch.arange(7, 107)
-    recipe = ("epochs=7", "batch_size=50", "schedule=constant", "augment=crop", "ema=0.5")
+    recipe = ("epochs=7", "batch_size=50", "schedule=constant", "augment=crop")
     made = experts(*(f"experts.recipe.{one}" for one in recipe))
     machine = ComputeOptions(deterministic=True, data_on_device="false")
     told, _ = Classifiers(arrays, made.network, made.recipe, machine)._fit(rows, 5, "expert", parts=2)
-    assert (found["schedule"], found["ema"], found["parts"]) == ("constant", 0.5, 2)
+    assert (found["schedule"], found["parts"]) == ("constant", 2)
     options: Any = told
     assert (options.max_epochs, options.accumulate_grad_batches, options.deterministic) == (7, 2, True)
     assert (options.accelerator, options.devices) == ("cpu", 1)  # however many there are

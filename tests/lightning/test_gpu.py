@@ -157,7 +157,7 @@ def test_out_of_memory_halves_the_batch() -> None:
     """A classifier for which the device has room for half of a batch at a time, or a quarter, but not for a whole one."""
     inputs, _, labels = image_set(512, side=64)
     plain: dict[str, Any] = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
-    plain |= {"schedule": "constant", "augment": "none", "ema": 0.0, "patience": None}
+    plain |= {"schedule": "constant", "augment": "none", "patience": None}
     recipe = Recipe(epochs=1, batch_size=512, optimizer=partial(torch.optim.SGD, lr=0.01), **plain)
     arrays = Arrays(inputs, labels, inputs[:8], labels[:8], num_classes=P)
     compute = ComputeOptions(accelerator="gpu", data_on_device="true")

@@ -135,8 +135,8 @@ class Noting(torch.nn.Linear):
 
 
 class Small(Learner):
-    def __init__(self, schedule: str = "constant", ema: float = 0.0) -> None:
-        super().__init__(network=Noting(), optimizer=SGD, schedule=schedule, ema=ema, **ON_CPU)
+    def __init__(self, schedule: str = "constant") -> None:
+        super().__init__(network=Noting(), optimizer=SGD, schedule=schedule, **ON_CPU)
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return outputs[:, 0]
@@ -153,18 +153,9 @@ def test_only_full_batches_run_compiled() -> None:
     assert [learning.is_full(rows, 8, 2) for rows in (7, 8, 9, 10)] == [False, True, True, False]
 
 
-def test_predictions_are_those_of_the_averaged_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = Small(ema=0.5)
-    averaged = learner.averaged
-    assert averaged is not None
-    batch = rows_of(2)
-    with torch.no_grad():
-        for weight in learner.network.parameters():
-            weight.add_(1)
-        assert torch.equal(learner.predict_step(batch, 0), averaged(batch[0]))
-        assert not torch.equal(learner.predict_step(batch, 0), learner.network(batch[0]))
+def test_predictions_search_no_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    learner.on_predict_start()  # batches of other sizes come: no search for each
+    Small().on_predict_start()  # batches of other sizes come: no search for each
     assert not torch.backends.cudnn.benchmark
 
 

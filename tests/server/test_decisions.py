@@ -258,25 +258,6 @@ def test_concurrent_requests_are_gathered(run: Untrained, monkeypatch: pytest.Mo
     assert [one.choices[0].ranking for one in found] == [one.ranking for one in router.route(PROMPTS[:10])]
 
 
-def test_only_long_passes_leave_the_event_loop(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, own = list[bool](), decide_together
-
-    def noted(asked: Any) -> Any:
-        here.append(threading.current_thread() is threading.main_thread())
-        return own(asked)
-
-    async def ask() -> None:
-        monkeypatch.setattr(decisions, "decide_together", noted)
-        batcher = Batcher()
-        for text in ("the first", "short", "long " * 20_000):
-            await batcher.ask(Router.load(run.path), [text])
-            batcher._rate = 1e-6
-        batcher.stop()
-
-    asyncio.run(ask())
-    assert here == [False, True, False]
-
-
 def test_too_many_waiting_requests_are_refused(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "MOST_WAITING", 2)
 

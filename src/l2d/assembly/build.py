@@ -21,11 +21,9 @@ from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import learning
 from l2d.lightning.threads import one_thread_if_small
-from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.networks.heads import attach_aux
 from l2d.networks.network import Network
 from l2d.networks.prices import PriceModel
 from l2d.utils.errors import ParameterError, under
@@ -48,7 +46,7 @@ def without_epochs(experiment: Experiment) -> Experiment:
     """A method that is computed at once trains for no epoch, and there is nothing to compile, to average or to choose."""
     if not find(experiment.method).fitted:
         return experiment
-    recipe = replace(experiment.recipe, epochs=0, compile="false", ema=0.0, patience=None)
+    recipe = replace(experiment.recipe, epochs=0, compile="false", patience=None)
     return replace(experiment, recipe=recipe, settings=replace(experiment.settings, checkpoint="last"))
 
 
@@ -117,19 +115,15 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
-    aux = make_aux(settings.aux, settings.aux_weight, train.costs, train.labels, classes, largest)
     network = make_network(experiment, splits, method)
     with blaming(experiment.method):
         fit_at_once(method, network, train, splits.price_weights)
-    if aux is not None:
-        attach_aux(network, aux.num_outputs)
     with torch.no_grad(), blaming(experiment.router):  # a router for other inputs fails here, before the folder is made
         network.eval()(train.source[train.rows[:1]])
     network.train()
     return RouterModule(
         network=network,
         method=method,
-        aux=aux,
         parts=parts,
         blaming=partial(blaming, experiment.method),
         has_oracle=splits.propensities is None,

@@ -9,9 +9,7 @@ from torch import Tensor
 from l2d.core.costs import cheapest, paid
 from l2d.data.batches import Batch
 from l2d.lightning.learner import Learner
-from l2d.methods.auxiliary import Aux
 from l2d.methods.method import Method
-from l2d.networks.heads import without_aux
 from l2d.networks.network import Network
 from l2d.utils.errors import L2DError
 
@@ -26,38 +24,27 @@ class RouterModule(Learner):
         self,
         *,
         method: Method,
-        aux: Aux | None = None,
         blaming: Callable[[], AbstractContextManager[None]] = nullcontext,
         has_oracle: bool = True,
         **learner: Any,
     ) -> None:
         super().__init__(**learner)
-        self.method, self.aux, self.blaming, self.has_oracle = method, aux, blaming, has_oracle
+        self.method, self.blaming, self.has_oracle = method, blaming, has_oracle
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
-        if self.aux is None:
-            return self.own_losses(outputs, costs, labels)
-        own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)
-        return self.own_losses(own, costs, labels) + self.aux.loss(beside, costs, labels)
-
-    def own_losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         with self.blaming():
             return one_per_row(self.method.loss(outputs, costs, labels), costs)
 
     def weights(self) -> dict[str, Tensor]:
-        """The tensors needed to route: the method's buffers and the network, with averaged weights if there are any."""
-        found = self.state_dict()
-        if self.averaged is not None:
-            own = {name: value for name, value in found.items() if not name.startswith(("network.", "average."))}
-            found = {**own, **{f"network.{name}": value for name, value in self.averaged.state_dict().items()}}
-        return found if self.aux is None else without_aux(found)
+        """The tensors needed to route: the method's buffers and the network."""
+        return self.state_dict()
 
     def validation_step(self, batch: Batch, _: int) -> None:
         inputs, costs, labels = batch
         outputs = self(inputs)
         with self.blaming():
             decisions = self.method.decide(outputs)
-        losses = self.own_losses(outputs, costs, labels)
+        losses = self.losses(outputs, costs, labels)
         means = {"val/loss": losses.mean(), "val/deferral_loss": paid(costs, decisions).mean()}
         if self.has_oracle:
             means["val/agrees_with_oracle"] = (decisions == cheapest(costs)).float().mean()

@@ -14,6 +14,7 @@ from l2d.utils.own_modules import defined_in_memory
 from l2d.utils.parameters import NonNegative, Positive
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
+FORMER = ("stop_after", "aux", "aux_weight", "ema")  # keys of earlier versions
 # Keys of a component that are not passed to its class, unless it has a parameter of that name. reads: used by the dataset.
 METADATA = ("name", "about", "reads")
 # Arguments that the run adds to a component, by the last part of its key.
@@ -67,13 +68,13 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
 
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Without the keys of a search and of earlier versions; bools or words as lower-case words, also within experts."""
-    found = {key: value for key, value in plain.items() if key not in ("tune", "stop_after")}
+    found = {key: value for key, value in plain.items() if key not in ("tune", *FORMER)}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
     if isinstance(cost := found.get("cost"), Mapping) and isinstance(prices := cost.get("prices"), Mapping):
         found["cost"] = {**cost, "prices": {str(name): price for name, price in prices.items()}}  # 2024 may be a name
-    for group in ("experts", "machine"):
+    for group in ("experts", "machine", "recipe"):
         if isinstance(values := found.get(group), Mapping):
             found[group] = normalised(values)
     return found

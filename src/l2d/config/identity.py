@@ -30,10 +30,11 @@ def variant(config: Mapping[str, Any]) -> str:
 
 def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values that can change the result, without class paths and the locations of files."""
-    pairs = (("aux", "none", "aux_weight"), ("evaluation", "holdout", "evaluation"), ("missing", "direct", "missing"))
+    former = (("aux", "none", "aux"), ("aux", "none", "aux_weight"))
+    pairs = (*former, ("evaluation", "holdout", "evaluation"), ("missing", "direct", "missing"))
     left_out = (*IRRELEVANT, "seed", "tune", *(unused for key, value, unused in pairs if config.get(key) == value))
     kept = {key: value for key, value in config.items() if key not in left_out}
-    unset = [("dataset", key, None) for key in ("split_by", "columns", "merge")]
+    unset = [("recipe", "ema", 0.0), *(("dataset", key, None) for key in ("split_by", "columns", "merge"))]
     for group, key, usual in (*unset, ("dataset", "agree", "exact"), ("cost", "latency_price", 0.0)):
         if isinstance(values := kept.get(group), Mapping) and values.get(key, usual) == usual:
             kept[group] = {name: value for name, value in values.items() if name != key}

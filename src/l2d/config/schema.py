@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 
-from l2d.utils.parameters import Count, Name, NonNegative, Positive, ProperShare, Seed, ShareBelowOne
+from l2d.utils.parameters import Count, Name, Positive, ProperShare, Seed
 
 Seeds = Annotated[list[Seed], MinLen(1)]
 OnOrOff = Literal["auto", "true", "false"]
@@ -53,7 +53,6 @@ class Recipe:
     channels_last: bool
     compile: CompileMode
     fused: bool
-    ema: ShareBelowOne
     patience: Count | None
 
 
@@ -88,8 +87,6 @@ class Settings:
     missing: Literal["direct", "ips", "dr"] = _key(
         "how methods that need every cost learn from a log: from expected costs, by inverse propensity, or doubly robust"
     )
-    aux: Literal["none", "label", "experts"] = _key("an auxiliary task on the same features, dropped after training")
-    aux_weight: NonNegative = _key("weight of the aux loss")
     checkpoint: Literal["last", "best", "best_loss"] = _key(
         "which epoch is scored: the last (the paper's), that of the least validation deferral loss, or of the least validation loss"
     )

@@ -131,9 +131,7 @@ def refuse_other_order(X: Any, **others: Any) -> None:
     for name, one in others.items():
         framed = all(hasattr(frame, "index") and hasattr(frame, "to_numpy") for frame in (X, one))
         if framed and not one.index.equals(X.index) and sorted(map(str, one.index)) == sorted(map(str, X.index)):
-            raise ParameterError(
-                name, "has the rows of X in another order (index); rows go by place: use .loc[X.index]"
-            )
+            raise ParameterError(name, "its index has the order of X no more, and rows go by place; use .loc[X.index]")
 
 
 def in_order(values: Any, names: Sequence[str]) -> Any:

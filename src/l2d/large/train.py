@@ -40,7 +40,7 @@ from l2d.utils.plain import from_plain
 from l2d.utils.text import counted
 
 NEEDS = "needs all rows in memory, so a single file as dataset.path"
-USUAL = {"sampling": ("none",), "fold": (None,), "aux": ("none",), "evaluation": ("auto", "cross_validate")}
+USUAL = {"sampling": ("none",), "fold": (None,), "evaluation": ("auto", "cross_validate")}
 PASSES = "passes"  # folder of the finished ones
 LEARNED = 20_000  # texts, at most, from which their encoder learns
 

@@ -31,9 +31,8 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 class Learner(pl.LightningModule):
     """network: inputs -> outputs. optimizer: makes one from parameters. A subclass has `losses`, one value per example; the only
-    mean over a batch is taken here. ema: the decay of an average of the weights, which is then validated and used; 0: none.
-    compile_mode: torch.compile's, or "false"; only full training batches run compiled, as each other shape costs a compilation.
-    parts: the number of micro-batches per batch, whose gradients add up."""
+    mean over a batch is taken here. compile_mode: torch.compile's, or "false"; only full training batches run compiled, as each
+    other shape costs a compilation. parts: the number of micro-batches per batch, whose gradients add up."""
 
     recipe_key: ClassVar[str] = "recipe"
 
@@ -45,30 +44,18 @@ class Learner(pl.LightningModule):
         schedule: str,
         channels_last: bool,
         compile_mode: str,
-        ema: float = 0.0,
         parts: int = 1,
     ) -> None:
         super().__init__()
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
-        self.network, self.ema, self.parts = network, ema, parts
-        self.average = make_average(network, ema) if ema else None
+        self.network, self.parts = network, parts
         self.make_optimizer, self.schedule = optimizer, schedule
         self.loss_sum, self.rows_seen, self.full_batch = torch.zeros(()), 0, 0
         self.compiled = [] if compile_mode == "false" else [compiled_features(compile_mode)]
 
-    @property
-    def averaged(self) -> nn.Module | None:
-        return None if self.average is None else self.average.module
-
     def forward(self, inputs: Tensor) -> Tensor:
-        """With the averaged weights, if there are any. The step itself uses `network`."""
-        return self.network(inputs) if self.averaged is None else self.averaged(inputs)
-
-    def optimizer_step(self, *given: Any, **named: Any) -> None:
-        super().optimizer_step(*given, **named)
-        if self.average is not None:
-            self.average.update(self.network, step=self.trainer.global_step + 1)  # Lightning counts this step later
+        return self.network(inputs)
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
@@ -138,16 +125,6 @@ class Learner(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
-def make_average(network: nn.Module, decay: float) -> Any:
-    """timm's moving average of weights and batch statistics. Lightning's own makes the device wait at every step."""
-    from timm.utils import ModelEmaV3  # here, since importing timm takes seconds
-
-    # After step n at most (1 + n)/(10 + n): small at first, or the initial weights would dominate the average.
-    slowly: dict[str, Any] = {"use_warmup": True, "warmup_gamma": 9, "warmup_power": 1, "update_after_step": -2}
-    average = ModelEmaV3(network, decay=decay, **slowly).requires_grad_(False)
-    return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
-
-
 def learning(
     recipe: Recipe, optimizer: "partial[Optimizer]", accelerator: str, parameters: Iterable[nn.Parameter]
 ) -> dict[str, Any]:
@@ -158,7 +135,6 @@ def learning(
         "schedule": recipe.schedule,
         "channels_last": used["channels_last"],
         "compile_mode": str(used["compile"]).lower(),
-        "ema": recipe.ema,
     }
 
 

@@ -122,7 +122,7 @@ def read_export(file: Path) -> dict[str, Any]:
     if (money := money_of_answers(sheet)) not in ([], ["price"]):
         raise L2DError(f"{file}: column {money[0]}: the price of an answer is in the column price; rename it")
     numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
-    words = [name for name in (TEXT, "expert") if name in sheet.names]
+    texts = {TEXT: sheet.columns[TEXT].to_pylist()} if TEXT in sheet.names else {}
     if "id" in sheet.names:
         first = np.unique(sheet.words("id"), return_index=True)[1]
         sheet.refuse("id", "given before", ~np.isin(np.arange(len(sheet)), first))
@@ -132,12 +132,7 @@ def read_export(file: Path) -> dict[str, Any]:
         sheet.refuse(name, f"not from 0 to {most:g}", (found[name] < 0) | (found[name] > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
     ids = sheet.columns["id"].to_pylist() if "id" in sheet.names else [f"row {row + 1}" for row in range(len(sheet))]
-    return {
-        "id": ids,
-        **found,
-        **{name: sheet.columns[name].to_pylist() for name in words},
-        "expert": sheet.words("expert"),
-    }
+    return {"id": ids, **found, **texts, "expert": sheet.words("expert")}
 
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:

@@ -145,7 +145,7 @@ def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: 
 
 def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:
     """The new expert's scores, [n], 0 to 1."""
-    given, most = as_array(errors).astype(float) if not len(errors) else as_array(errors), float(method.most)
+    given, most = as_array(errors), float(method.most)
     if given.squeeze().ndim > 1:
         raise ParameterError("errors", f"must be those of one expert, not {list(given.shape)}")
     wrong = read_amounts("errors", given.reshape(-1, 1))[:, 0]

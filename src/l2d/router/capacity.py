@@ -38,8 +38,8 @@ def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarra
     offsets = np.zeros(len(router.experts)) if guard is None or guard.offsets is None else np.array(guard.offsets)
     if offsets.any() and not router.method.takes_prices_later:
         raise ParameterError("capacity", "the guard's offsets of this method are not in units of costs; use raw")
-    unread = {name: offset + TINY for name, offset in zip(router.experts, offsets.tolist(), strict=True)}
-    unread[router.experts[router.description.guard.best]] -= TINY
+    best = router.description.guard.best
+    unread = {name: float(offsets[k]) + TINY * (k != best) for k, name in enumerate(router.experts)}
     costs = [[(choice.expected_costs or unread)[name] for name in router.experts] for choice in choices]
     return np.asarray(np.array(costs) - offsets)
 

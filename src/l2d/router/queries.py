@@ -28,9 +28,7 @@ def readable(queries: Any, text: str | None) -> tuple[Any, Tensor]:
     empty, filled = torch.zeros(len(queries), dtype=torch.bool), list(queries)
     for place, query in enumerate(queries):
         said = query.get(text, BLANK) if isinstance(query, Mapping) else query
-        gone = (
-            said is None or (isinstance(said, float) and np.isnan(said)) or type(said).__name__ == "NAType"
-        )  # of pandas
+        gone = said is None or type(said).__name__ == "NAType" or (isinstance(said, float) and np.isnan(said))
         if gone or (isinstance(said, str) and not said.strip()):
             empty[place], filled[place] = True, {**query, text: BLANK} if isinstance(query, Mapping) else BLANK
     return filled, empty

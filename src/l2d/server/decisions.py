@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,6 @@ from l2d.utils.errors import L2DError
 
 GATHER = 0.1  # of the last pass's time, to wait for others if it had several
 LONGEST_WAIT = 0.01  # seconds
-AT_ONCE = 0.005  # seconds that a pass may hold up the event loop; no thread gives way to another one sooner
-TYPICAL = 100  # characters, which a query without a text counts
 MOST_QUERIES = 64  # in one pass
 MOST_WAITING = 1024  # requests; more are refused
 WINDOW = 1000  # inputs whose distance counts
@@ -65,23 +63,15 @@ def decide_together(asked: Sequence[Asked]) -> list[AnsweredTogether | L2DError]
     return found
 
 
-def size_of(asked: Sequence[Asked]) -> int:
-    """The characters of all queries, by which the time of a pass is guessed."""
-    queries = [query for _, own in asked for query in own]
-    words = [word for query in queries for word in (query.values() if isinstance(query, Mapping) else [query])]
-    return TYPICAL * len(queries) + sum(len(word) for word in words if isinstance(word, str))
-
-
 class Batcher:
-    """Gathers concurrent requests into one forward pass, in a thread if that may take long: to change threads takes as long as a
-    small router. most: queries in one pass. observe: is told their number."""
+    """Gathers concurrent requests into one forward pass, in a thread. most: queries in one pass. observe: is told their number."""
 
     def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
         self.most, self.observe = most, observe
         self._waiting: deque[tuple[Asked, asyncio.Future[AnsweredTogether]]] = deque()
         self._pool = ThreadPoolExecutor(1, "decisions")
         self._working: asyncio.Task[None] | None = None
-        self._seconds = self._rate = float("inf")  # of the last pass; the same by the size of its queries
+        self._seconds = 0.0  # of the last pass
 
     def stop(self) -> None:
         self._pool.shutdown()
@@ -108,10 +98,7 @@ class Batcher:
                 number += len(batch[-1][0][1])
             self.observe(number)
             asked, answers = zip(*batch, strict=True)
-            if self._rate * size_of(asked) < AT_ONCE:
-                found = self._decide(asked)
-            else:
-                found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
+            found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
             for answer, result in zip(answers, found, strict=True):
                 if answer.done():  # the client has gone
                     continue
@@ -130,7 +117,6 @@ class Batcher:
             return [error] * len(asked)
         finally:
             self._seconds = time.thread_time() - begun
-            self._rate = self._seconds / size_of(asked)
 
 
 class DriftMonitor:
@@ -140,10 +126,14 @@ class DriftMonitor:
     def __init__(self, limit: float | None) -> None:
         self.limit, self.beyond = limit, False
         self._far: deque[bool] = deque(maxlen=WINDOW)
-        self.share: float | None = None  # before there are enough inputs
 
     def add(self, far: Sequence[bool] | None) -> None:
         self._far.extend(far or ())
-        share = self.share = sum(self._far) / len(self._far) if len(self._far) >= ENOUGH else None
+        share = self.share
         if self.limit is not None and share is not None:
             self.beyond = share > (CLEARLY * self.limit if self.beyond else self.limit)
+
+    @property
+    def share(self) -> float | None:
+        """None before there are enough inputs."""
+        return sum(self._far) / len(self._far) if len(self._far) >= ENOUGH else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,8 @@ def find_files(path: str) -> list[str]:
         if not any(mark in path for mark in PATTERN) and system.isdir(place):
             place = f"{place.rstrip('/')}/**"
         places = system.glob(place, detail=True)
-        within = [file for one, about in places.items() if about["type"] == "directory" for file in system.find(one)]
-        whole = [one for one, about in places.items() if about["type"] != "directory"]
-        found = [file for file in sorted({*whole, *within}) if file.lower().endswith(KINDS)]
+        files = (system.find(one) if about["type"] == "directory" else [one] for one, about in places.items())
+        found = [file for file in sorted({*chain.from_iterable(files)}) if file.lower().endswith(KINDS)]
     except (ImportError, OSError, ValueError) as error:  # without rights, or a kind of URL that needs another package
         raise ParameterError("path", f"cannot be read ({str(error).splitlines()[0]})", path) from error
     if len(kinds := {Path(file).suffix.lower() for file in found}) != 1:

@@ -4,9 +4,9 @@ import base64
 import hashlib
 import json
 import sys
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,6 @@ from l2d.utils.parameters import Annotated, Count, Ge, ProperShare
 
 CHUNK = 10_000  # texts at a time, on all cores
 HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
-WORDS = 65_536  # whose pieces are remembered
-LONGEST_WORD = 64
 
 
 class Encoder:
@@ -88,47 +86,31 @@ def in_chunks(read: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Ite
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
     """Hashed counts of words and pairs, then of pieces of words, each scaled to length 1. Each word is taken apart once."""
-    analyse = analyser("word", (1, 2))
-    whole = [slots_of(analyse(text)) for text in texts]
-    pieces = [b"".join(map(slots_in, text.lower().split())) for text in texts]
-    return np.concatenate([signed_counts(whole), signed_counts(pieces)], axis=1)
+    from scipy.sparse import csr_matrix
+    from sklearn import config_context
+    from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
-
-def signed_counts(rows: Sequence[bytes]) -> np.ndarray:
-    """float32 [n, HASHES]: how often each number occurs, less its other sign, in rows of length 1; to the bit as scikit-learn."""
-    starts = np.repeat(np.arange(len(rows)) * 2 * HASHES, [len(row) // 2 for row in rows])
-    slots = np.frombuffer(b"".join(rows), np.uint16) + starts
-    both = np.bincount(slots, minlength=2 * HASHES * len(rows)).reshape(-1, 2, HASHES)
-    counts = (both[:, 0] - both[:, 1]).astype(np.float32)
-    norms = np.sqrt(np.square(counts).sum(axis=1, keepdims=True, dtype=np.float64))
-    return (counts / np.maximum(norms, 1)).astype(np.float32)
-
-
-def slots_of(pieces: Iterable[str]) -> bytes:
-    """Two bytes for each: its number as scikit-learn hashes it, in the upper half if its sign is negative."""
-    from sklearn.utils import murmurhash3_32
-
-    found = map(murmurhash3_32, pieces)
-    return array("H", [h % HASHES if h >= 0 else -h % HASHES + HASHES for h in found]).tobytes()
-
-
-def slots_in(word: str) -> bytes:
-    """Those of its pieces; remembered, unless the word is so long that many would fill the memory."""
-    return known_slots(word) if len(word) <= LONGEST_WORD else known_slots.__wrapped__(word)
-
-
-@lru_cache(WORDS)
-def known_slots(word: str) -> bytes:
-    return slots_of(analyser("char_wb", (3, 5))(word))
+    with config_context(skip_parameter_validation=True):  # it would take longer than the hashes of one text
+        whole = counter_of("word", (1, 2))(texts)
+        numbers = {"": 0}  # scikit-learn refuses to hash nothing
+        rows = [[numbers.setdefault(word, len(numbers)) for word in text.lower().split()] for text in texts]
+        words, ends = [*chain.from_iterable(rows)], np.cumsum([0, *map(len, rows)])
+        counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
+        pieces = counts @ counter_of("char_wb", (3, 5))(numbers)
+    for part in (whole, pieces):
+        inplace_csr_row_normalize_l2(part)  # the squares of counts are exact, so no order of sums changes a bit
+    return np.concatenate([whole.toarray(), pieces.toarray()], axis=1)
 
 
 @cache
-def analyser(kind: str, lengths: tuple[int, int]) -> Callable[[str], Iterable[str]]:
-    """scikit-learn's, which takes a text apart."""
+def counter_of(kind: str, lengths: tuple[int, int]) -> Callable[[Iterable[str]], Any]:
+    """scikit-learn's HashingVectorizer, which makes its parts anew for each call."""
+    from sklearn.feature_extraction import FeatureHasher
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    found: Callable[[str], Iterable[str]] = HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
-    return found
+    hasher = FeatureHasher(n_features=HASHES, input_type="string", dtype=np.float32)
+    pieces_of = HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
+    return lambda texts: hasher.transform(map(pieces_of, texts))
 
 
 class Embeddings(Encoder):
