@@ -45,7 +45,7 @@ BY_TENANT = {"shop": (0.7, 0.2, 0.1), "bank": (0.3, 0.5, 0.2), "lab": (0.1, 0.3,
 BY_TOPIC = {"chat": (0.7, 0.2, 0.1), "facts": (0.4, 0.4, 0.2), "code": (0.2, 0.6, 0.2), "maths": (0.1, 0.3, 0.6)}
 POLICIES = ("neither", "the tenant", "the text", "both")
 KNOWN = {"the text alone": (False, False), "the text and the tenant": (True, False), "given": (False, True)}
-LOGS, ROWS, FOLDS = 40, 2_000, 5
+LOGS, ROWS, FOLDS = 100, 2_000, 5
 CLEAR = 2.0  # standard errors between the two best models
 RESULTS = Results("confounding", "policy known log model", f"value error true n {MADE}")
 

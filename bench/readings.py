@@ -29,8 +29,9 @@ def page() -> str:
             mass, larger_mass, first, larger = readings(coverage, classes, train=train, test=test, offsets=(0.0, 5.0))
             lines.append([f"{title_of(dataset)} {setup}"])
             for one in (mass, first):
-                shares, ratio = (f"{100 * share:.1f}" for share in one.shares.tolist()), one.rho.max() / one.rho.min()
-                lines[-1] += ["/".join(shares), f"{float(ratio):.2f}", f"{one.deferral_loss:.3f}"]
+                ratio = f"{float(one.rho.max() / one.rho.min()):.2f}"
+                lines[-1] += ["/".join(f"{100 * share:.1f}" for share in one.shares.tolist()), ratio]
+                lines[-1].append(f"{one.deferral_loss:.3f}")
             lines[-1].append(f"{larger_mass.deferral_loss:.3f}, {larger.deferral_loss:.3f}")
     shares = "share of m_k, %"
     columns = (f"reward mass: {shares}", "largest ρ / least", "DL", f"cheapest: {shares}", "largest ρ / least", "DL")
