@@ -10,7 +10,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.identity import identity_hash, without_class_paths
 
 # Raise it when a change of code changes the result of the same config, so that old runs are not reused.
-RESULTS_VERSION = 8
+RESULTS_VERSION = 7
 NAMED = ("dataset", "setup", "experts", "cost", "method")
 # Keys that cannot change a result.
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")  # the last: formerly

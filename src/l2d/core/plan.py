@@ -129,7 +129,8 @@ def in_turn(experts: Sequence[int], threshold: float) -> Plan:
         done = asked.sum(dim=1)
         order = torch.tensor(experts)
         last = order[(done - 1).clamp(min=0)]
-        stop = (done == len(experts)) | (done > 0) & (chances.gather(1, last[:, None])[:, 0] >= threshold)
+        sure = (done > 0) & (chances.gather(1, last[:, None])[:, 0] >= threshold)
+        stop = sure | (done == len(experts))
         return torch.where(stop, -1, order[done.clamp(max=len(experts) - 1)]), last
 
     return plan

@@ -43,8 +43,8 @@ class ExpertAlone(_Strict):
     standard_error: float | None  # of the sum of both, over rows; None: one row
 
 
-# Standard errors by which a router must be cheaper: by known costs; by a log's; than a simple plan, the best of many in hindsight.
-KNOWN, ESTIMATED, RIVAL = 0.0, 1.0, -1.0
+# Standard errors by which the guard wants the router to be cheaper: by known costs, and by costs that a log estimates.
+KNOWN, ESTIMATED = 0.0, 1.0
 
 
 @dataclass(frozen=True)

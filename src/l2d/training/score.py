@@ -242,8 +242,7 @@ def held_out(
 
 
 def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:
-    """The guard fitted to rows that the router did not learn from. best: the best single expert, or the best simple plan."""
-    known = results.KNOWN if best < rows.utilities.shape[1] else results.RIVAL
-    needed = known if rows.logged_weights is None else results.ESTIMATED
+    """The guard fitted to rows that the router did not learn from. best: the best single expert."""
+    needed = results.KNOWN if rows.logged_weights is None else results.ESTIMATED
     by_argmax = method.by_argmax and rows.utilities.shape == rows.costs.shape  # there are none for plans
     return fit_guard(rows.utilities if by_argmax else None, rows.decisions, rows.costs, best, needed)
