@@ -140,7 +140,8 @@ def test_a_column_per_expert_with_no_prefix(tmp_path: Path, capsys: Captured) ->
 def test_a_column_that_says_what_went_wrong(name: str, tmp_path: Path, capsys: Captured) -> None:
     """Its yes is a loss. In a table, columns such as failed are no guess, since others would be taken for the opposite."""
     bad = ["yes", "no", "no", "no"] * 15
-    cells = {"query": [f"{QUERIES[i % 4]} {i}" for i in range(60)], "model": ["a", "b", "a"] * 20, name: bad}
+    cells = {"query": [f"{QUERIES[i % 4]} {i}" for i in range(60)], "model": ["a", "b", "a"] * 20}
+    cells |= {name: bad, "is_weekend": ["yes", "no"] * 30}
     roles, words, _ = checked(write(tmp_path, cells), capsys)
     assert roles[name] == "loss"
     panel = table_of(words).load(Path()).panel

@@ -60,7 +60,9 @@ def test_values_that_can_change_the_result_are_in_the_name(default: dict[str, An
         assert variant(changed(default, key, value)) == variant(default), key
     for key, value in OTHER:
         assert variant(changed(default, key, value)) != variant(default), key
-    assert variant({**default, "aux": "none", "aux_weight": 2.0}) == variant(default)  # a key of earlier versions
+    former = {**default, "aux": "none", "aux_weight": 2.0, "recipe": {**default["recipe"], "ema": 0.0}}
+    assert variant(former) == variant(default)
+    assert variant({**former, "aux": "label"}) != variant(default)
 
 
 def backwards(value: Any) -> Any:
@@ -121,7 +123,11 @@ def test_models_in_folders_are_known_by_name_wherever_they_are_given(tmp_path: P
         router = {"model": model, "reads": {"model": model}}
         return {"experts": {"models": [model, "org/name"]}, "router": router, "dataset": {"encoder": {"model": model}}}
 
-    assert relevant({**naming(folder), "cost": {"model": folder}}) == {**naming("m"), "cost": {"model": folder}}
+    assert relevant({**naming(folder), "cost": {"model": folder}}) == {
+        **naming("m"),
+        "aux": "none",
+        "cost": {"model": folder},
+    }
 
 
 def test_a_place_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

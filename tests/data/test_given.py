@@ -92,9 +92,10 @@ def test_gaps_in_types_of_pandas(kind: str) -> None:
 
 def test_rows_in_another_order_are_refused() -> None:
     X = pd.DataFrame({"x": range(4)})
-    for errors in (X.iloc[::-1], X["x"].sample(frac=1, random_state=1)):
+    for errors in (X.iloc[::-1], X["x"].iloc[[1, 0, 3, 2]]):
         with pytest.raises(ParameterError, match=r"^errors: .*index"):
             refuse_other_order(X, errors=errors)
+    refuse_other_order(X.iloc[::-1], errors=X)  # made without labels, in the order of X
     refuse_other_order(X, errors=X.set_axis(range(10, 14)), costs=None, labels=[1, 2, 3, 4])
     refuse_other_order(X.iloc[::-1], errors=X.iloc[::-1], prices=np.zeros(2))
 

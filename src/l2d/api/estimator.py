@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from l2d.api.fit import fit
-from l2d.data.given import as_array, read_outcomes
+from l2d.data.given import as_array, read_amounts, read_outcomes, refuse_other_order
 from l2d.methods.method import Method
 from l2d.router.router import Router
 from l2d.utils.errors import ParameterError
@@ -72,7 +72,9 @@ class RouterEstimator(BaseEstimator):
         options = {**keys, **(self.options or {})}
         self.router_: Router = fit(X, y, labels=labels, method=self.method, seed=self.seed, options=options)
         self.experts_ = self.router_.experts
-        if np.isnan(as_array(y)).any() and self.router_.guard_note:  # few outcomes are known: it often falls back
+        if (
+            read_amounts("y", y, gaps=True).isnan().any() and self.router_.guard_note
+        ):  # few outcomes are known: it often falls back
             print(self.router_.guard_note, file=sys.stderr)
         return self
 
@@ -89,6 +91,7 @@ class RouterEstimator(BaseEstimator):
 def deferral_scorer(estimator: Any, X: Any, y: Any) -> float:
     """Minus the mean cost of what an estimator predicts, for `scoring=` of scikit-learn's searches. y: costs [n, p]. The columns of
     a DataFrame go by name, if the estimator itself, not a pipeline around it, is given."""
+    refuse_other_order(X, y=y)
     names = getattr(estimator, "experts_", ())
     costs, _ = read_outcomes(y, None, None, names, gaps=True)
     if names and costs.shape[1] != len(names):

@@ -30,11 +30,11 @@ def variant(config: Mapping[str, Any]) -> str:
 
 def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values that can change the result, without class paths and the locations of files."""
-    former = (("aux", "none", "aux"), ("aux", "none", "aux_weight"))
-    pairs = (*former, ("evaluation", "holdout", "evaluation"), ("missing", "direct", "missing"))
+    config, pairs = with_former(config), (("aux", "none", "aux_weight"), ("evaluation", "holdout", "evaluation"))
+    pairs = (*pairs, ("missing", "direct", "missing"))
     left_out = (*IRRELEVANT, "seed", "tune", *(unused for key, value, unused in pairs if config.get(key) == value))
     kept = {key: value for key, value in config.items() if key not in left_out}
-    unset = [("recipe", "ema", 0.0), *(("dataset", key, None) for key in ("split_by", "columns", "merge"))]
+    unset = [("dataset", key, None) for key in ("split_by", "columns", "merge")]
     for group, key, usual in (*unset, ("dataset", "agree", "exact"), ("cost", "latency_price", 0.0)):
         if isinstance(values := kept.get(group), Mapping) and values.get(key, usual) == usual:
             kept[group] = {name: value for name, value in values.items() if name != key}
@@ -43,6 +43,16 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
             kept[group] = {key: value for key, value in values.items() if key not in keys}
     plain: dict[str, Any] = _placeless(without_class_paths(kept))
     return plain
+
+
+def with_former(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the keys of earlier versions, so that folders keep their names."""
+    found, experts = {"aux": "none", **config}, config.get("experts")
+    if isinstance(recipe := config.get("recipe"), Mapping):
+        found["recipe"] = {"ema": 0.0, **recipe}
+    if isinstance(experts, Mapping) and isinstance(experts.get("recipe"), Mapping):
+        found["experts"] = {**experts, "recipe": {"ema": 0.0, **experts["recipe"]}}
+    return found
 
 
 def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -126,6 +136,6 @@ def cell_path(config: Mapping[str, Any]) -> str:
 
 def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of the config that determines the experts' predictions."""
-    plain = without_class_paths({group: config[group] for group in ("dataset", "experts")})
+    plain = without_class_paths({group: with_former(config)[group] for group in ("dataset", "experts")})
     options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name", "agree")}
     return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}

@@ -77,8 +77,8 @@ def frame_inputs(frame: Any, text: str | None, embed: Embed | None) -> tuple[Ten
     """Every column but `text` must be numeric."""
     if text is not None and text not in frame.columns:
         raise ParameterError("text", f"no such column; there are {', '.join(map(str, frame.columns))}", text)
-    if twice := [str(name) for name in frame.columns if [*frame.columns].count(name) > 1]:
-        raise ParameterError("X", f"two columns are called {twice[0]}")
+    if not frame.columns.is_unique:
+        raise ParameterError("X", f"two columns are called {frame.columns[frame.columns.duplicated()][0]}")
     names = [name for name in frame.columns if name != text]
     if odd := [str(name) for name in names if frame[name].dtype.kind not in "biuf"]:
         raise ParameterError("X", f"column {odd[0]} is not numeric; leave it out, or use text={odd[0]!r}")
@@ -127,11 +127,12 @@ def read_amounts(
 
 
 def refuse_other_order(X: Any, **others: Any) -> None:
-    """Refuse what has the row labels of X in another order: rows go by place."""
+    """Refuse what has the row labels of X in another order, unless it merely counts its rows: rows go by place."""
     for name, one in others.items():
         framed = all(hasattr(frame, "index") and hasattr(frame, "to_numpy") for frame in (X, one))
-        if framed and not one.index.equals(X.index) and sorted(map(str, one.index)) == sorted(map(str, X.index)):
-            raise ParameterError(name, "its index has the order of X no more, and rows go by place; use .loc[X.index]")
+        named = framed and not one.index.equals(X.index) and one.index.tolist() != [*range(len(one))]
+        if named and sorted(map(str, one.index)) == sorted(map(str, X.index)):
+            raise ParameterError(name, "has the rows of X in another order (index), and rows go by place; align them")
 
 
 def in_order(values: Any, names: Sequence[str]) -> Any:

@@ -23,6 +23,7 @@ from l2d.core.results import RunMetrics, Score
 from l2d.data.arrays import Answers, Panel, Seen
 from l2d.data.sets.large import Layout, Piece, find_files, layout_of, pieces_of
 from l2d.data.sets.table import Table
+from l2d.data.sheet import Sheet
 from l2d.data.text.encoders import Encoder, Hashed
 from l2d.data.text.words import Words
 from l2d.large import judge
@@ -61,7 +62,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
             run.clear()
         run.check_data(data_fingerprint(experiment))
         run.write_config(experiment.plain)
-        encoder = Hashed() if layout.text is None else fitted(dataset.encoder, layout, pieces)
+        encoder = Hashed() if layout.text is None else fitted(dataset.encoder, layout, pieces, first[1])
         width = len(layout.columns) + (encoder.embed(["?"]).shape[1] if layout.text else 0)
         passes = Passes(run.path / PASSES, pieces, layout, width, experiment.settings.progress)
         reader = Reader(layout, Seen(layout.features, layout.text), experiment.seed, encoder)
@@ -102,13 +103,13 @@ def checked(experiment: Experiment) -> Fit:
     return FITS[kind]
 
 
-def fitted(encoder: Encoder | None, layout: Layout, pieces: Sequence[Piece]) -> Encoder:
+def fitted(encoder: Encoder | None, layout: Layout, pieces: Sequence[Piece], first: Sheet) -> Encoder:
     """The encoder, which has learned from the first texts of some pieces, evenly spread."""
     assert layout.text is not None
     if not isinstance(encoder, Words | Hashed):
         raise ParameterError("router", f"{NEEDS}; router=mlp and router=hashed do not")
     some = pieces[:: 1 + len(pieces) // 20]
-    sheets = filter(None, (next(layout.sheets(piece), None) for piece in some))
+    sheets = [*filter(None, (next(layout.sheets(piece), None) for piece in some))] or [first]
     return encoder.fitted([text for sheet in sheets for text in sheet.texts(layout.text)[: LEARNED // len(some)]])
 
 

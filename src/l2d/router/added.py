@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -146,6 +147,8 @@ def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: 
 def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:
     """The new expert's scores, [n], 0 to 1."""
     given, most = as_array(errors), float(method.most)
+    with suppress(TypeError, ValueError):  # whole numbers and truths as objects
+        given = given.astype(float)
     if given.squeeze().ndim > 1:
         raise ParameterError("errors", f"must be those of one expert, not {list(given.shape)}")
     wrong = read_amounts("errors", given.reshape(-1, 1))[:, 0]

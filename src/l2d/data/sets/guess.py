@@ -35,7 +35,7 @@ ROLES = {
         "graded share nothing",
         "graded",
     ),
-    "loss": (f"loss {BAD}", "graded amounts nothing", ""),
+    "loss": (f"loss {BAD}", "graded amounts", ""),
     "prediction": ("prediction predicted", "few amounts many", ""),
     "price": ("price usd cost dollars spend charge billed", "amounts", "dollars"),
     "latency": ("latency duration elapsed ms seconds took", "amounts", ""),
@@ -113,7 +113,8 @@ def guess_roles(kinds: Kinds, given: Mapping[str, str], wanted: Sequence[str]) -
         taken = {guess.column for guess in guesses}
         found = {name: fit(name, kinds[name], role) for name in kinds if name not in taken}
         best = max((score for score, _ in found.values()), default=0)
-        if best:
+        by_name = role != "correct" or best > 1 or not any(fit(name, kinds[name], "loss")[0] > 1 for name in found)
+        if best and by_name:  # is_error says more than is_weekend, which has the values of a grade
             first, *others = [name for name, (score, _) in found.items() if score == best]
             guesses.append(Guess(role, first, found[first][1], tuple(others)))
     return guesses
@@ -125,7 +126,7 @@ def fit(column: str, kinds: Mapping[str, str], role: str) -> tuple[int, str]:
     words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1_\2", column).lower()) or [column]
     kind = next((kind for kind in (*alone, *fitting) if kind in kinds), None)
     bad = {*BAD.split()} & {*words}
-    of_grade = bad and (role == "correct" or (role == "loss" and not {"graded", "nothing"} & {*kinds}))
+    of_grade = bad and (role == "correct" or (role == "loss" and "graded" not in kinds))
     of_query = role == "length" and words[1:] and not OF_ANSWERS & {*words}
     of_other = (role == "id" and OF_MANY & {*words}) or (role in REPLY and (words[-1] not in names or of_query))
     if kind is None or of_other or of_grade:

@@ -83,7 +83,8 @@ def find_files(path: str) -> list[str]:
         if not any(mark in path for mark in PATTERN) and system.isdir(place):
             place = f"{place.rstrip('/')}/**"
         places = system.glob(place, detail=True)
-        files = (system.find(one) if about["type"] == "directory" else [one] for one, about in places.items())
+        parted = {one for one, about in places.items() if about["type"] == "directory" and one.lower().endswith(KINDS)}
+        files = (system.find(one) if one in parted else [one] for one in places)
         found = [file for file in sorted({*chain.from_iterable(files)}) if file.lower().endswith(KINDS)]
     except (ImportError, OSError, ValueError) as error:  # without rights, or a kind of URL that needs another package
         raise ParameterError("path", f"cannot be read ({str(error).splitlines()[0]})", path) from error
