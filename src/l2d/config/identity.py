@@ -30,8 +30,8 @@ def variant(config: Mapping[str, Any]) -> str:
 
 def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values that can change the result, without class paths and the locations of files."""
-    config, pairs = with_former(config), (("aux", "none", "aux_weight"), ("evaluation", "holdout", "evaluation"))
-    pairs = (*pairs, ("missing", "direct", "missing"))
+    config = with_former(config)
+    pairs = (("aux", "none", "aux_weight"), ("evaluation", "holdout", "evaluation"), ("missing", "direct", "missing"))
     left_out = (*IRRELEVANT, "seed", "tune", *(unused for key, value, unused in pairs if config.get(key) == value))
     kept = {key: value for key, value in config.items() if key not in left_out}
     unset = [("dataset", key, None) for key in ("split_by", "columns", "merge")]
