@@ -9,7 +9,7 @@ from tests.commands.refusals import refused
 from tests.data.sets.test_table import write
 
 import l2d
-from l2d.commands.add import main
+from l2d.commands.add import main, read_outcomes
 from l2d.router.router import Router
 
 RNG = np.random.default_rng(0)
@@ -45,6 +45,13 @@ def test_it_is_what_python_makes(saved: Path, tmp_path: Path) -> None:
     )
     main([str(saved), "--expert", "new", "--like", "b", "--price", "0.05", "--out", str(tmp_path / "like")])
     assert Router.load(tmp_path / "like").experts == ("a", "b", "new")
+
+
+def test_decimal_commas_are_read_as_in_training(tmp_path: Path) -> None:
+    file = tmp_path / "outcomes.csv"
+    file.write_text("x;y;correct_new\n" + "".join(f"{x:.1f};1,500;1\n".replace(".", ",") for x in (0.5, 1.5, 2.5)))
+    found = read_outcomes(file, "new", ("a", "b"), ["x", "y"], None)
+    assert found["queries"] == [{"x": x, "y": 1.5} for x in (0.5, 1.5, 2.5)]
 
 
 def test_what_is_refused(saved: Path, tmp_path: Path) -> None:

@@ -123,11 +123,7 @@ def test_models_in_folders_are_known_by_name_wherever_they_are_given(tmp_path: P
         router = {"model": model, "reads": {"model": model}}
         return {"experts": {"models": [model, "org/name"]}, "router": router, "dataset": {"encoder": {"model": model}}}
 
-    assert relevant({**naming(folder), "cost": {"model": folder}}) == {
-        **naming("m"),
-        "aux": "none",
-        "cost": {"model": folder},
-    }
+    assert relevant({**naming(folder), "cost": {"model": folder}}) == {**naming("m"), "cost": {"model": folder}}
 
 
 def test_a_place_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

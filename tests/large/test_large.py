@@ -181,6 +181,22 @@ def test_log_is_judged_by_doubly_robust_costs(tmp_path: Path) -> None:
     assert metrics.standard_error == pytest.approx(known.doubly_robust.standard_error, abs=1e-6)
 
 
+@pytest.mark.usefixtures("at_home")
+def test_columns_of_words_and_folders_of_parts(tmp_path: Path) -> None:
+    """A column may be called as a parameter of NumPy; too many words are refused in one block too."""
+    columns = table()
+    columns |= {"file": columns["topic"], "many": np.arange(N).astype(str)}
+    columns["many"][:] = [f"w{k % 60}" for k in range(N)]
+    path = written(tmp_path / "logs.parquet", columns)
+    (path.parent / "other").mkdir()
+    parquet.write_table(pa.table({"x": [1]}), path.parent / "other" / "no.parquet")
+    assert len(find_files(str(tmp_path / "*.parquet"))) == len(find_files(str(path))) == 2
+    metrics, _ = trained(tmp_path / "*.parquet", tmp_path / "runs", "dataset.features=[file,x0]")
+    assert metrics.rows.test == N
+    with pytest.raises(L2DError, match=r"column many: .*50"):
+        trained(path, tmp_path / "runs", "dataset.features=[many]")
+
+
 @pytest.mark.parametrize("reads", ["hashed", "mlp"])
 @pytest.mark.usefixtures("at_home")
 def test_texts(reads: str, tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def test_shares_are_rounded_down_and_others_have_no_limit() -> None:
     assert capacities({"a": "33%", "b": 4.0}, ("a", "b", "c"), 10).tolist() == [3, 4, 10]
     assert read_capacity('{alice: 40, "large model": "10%"}') == {"alice": "40", "large model": "10%"}
     assert read_capacity("alice=40") == {"alice": "40"}
+    with pytest.raises(L2DError, match=r"^--capacity=alice"):
+        read_capacity("alice=1,alice=40")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -650,7 +651,9 @@ def test_a_query_without_a_text_goes_to_the_guards_expert(texts: Ran, tmp_path: 
         assert {*gone.ranking} == {*router.experts}
         assert (gone.posterior, gone.expected_costs, gone.expected_errors) == (None, None, None)
         assert router.decide(asked).tolist() == [router.experts.index(choice.expert) for choice in found]
-        for others in ([None, "why"], [math.nan, "why"], [{"prompt": None}, {"prompt": "why"}], np.array(["", "why"])):
+        rows: Any = [{"prompt": None}, {"prompt": "why"}]
+        given: list[Any] = [*([gap, "why"] for gap in (None, math.nan, pd.NA)), rows, np.array(["", "why"])]
+        for others in given:
             assert [choice.unread for choice in router.route(others)] == [True, False]
         for name in ("queries.csv", "queries.parquet"):
             assert router.route_file(write(tmp_path, {"prompt": asked, "row": [1, 2, 3, 4]}, name)) == found

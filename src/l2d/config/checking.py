@@ -14,6 +14,7 @@ from l2d.utils.own_modules import defined_in_memory
 from l2d.utils.parameters import NonNegative, Positive
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
+FORMER = ("aux", "aux_weight")  # keys of earlier versions
 # Keys of a component that are not passed to its class, unless it has a parameter of that name. reads: used by the dataset.
 METADATA = ("name", "about", "reads")
 # Arguments that the run adds to a component, by the last part of its key.
@@ -44,7 +45,8 @@ T = TypeVar("T")
 
 def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
     """config: as composed, or from a run's config.yaml. trust: modules whose classes may be built; None if the user composed it."""
-    plain = normalised(without_former(config if isinstance(config, dict) else to_plain(config)))
+    given = config if isinstance(config, dict) else to_plain(config)
+    plain = normalised({key: value for key, value in given.items() if key not in FORMER})
     known = {*COMPONENTS, "setup", "recipe", "trainer", *(field.name for field in fields(Settings))}
     for key in sorted(known ^ plain.keys()):
         raise ParameterError(key, "is missing" if key in known else unknown("key", key, sorted(known)))
@@ -65,22 +67,14 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
     return experiment
 
 
-def without_former(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Without keys of earlier versions that have gone, also within the experts' recipe."""
-    found = {key: value for key, value in plain.items() if key not in ("aux", "aux_weight")}
-    if isinstance(recipe := found.get("recipe"), Mapping):
-        found["recipe"] = {key: value for key, value in recipe.items() if key != "ema"}
-    if isinstance(experts := found.get("experts"), Mapping) and isinstance(experts.get("recipe"), Mapping):
-        found["experts"] = {**experts, "recipe": without_former({"recipe": experts["recipe"]})["recipe"]}
-    return found
-
-
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Without the keys of a search and of earlier versions; bools or words as lower-case words, also within experts."""
     found = {key: value for key, value in plain.items() if key not in ("tune", "stop_after")}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
+    if isinstance(recipe := found.get("recipe"), Mapping):
+        found["recipe"] = {key: value for key, value in recipe.items() if key != "ema"}  # of earlier versions
     if isinstance(cost := found.get("cost"), Mapping) and isinstance(prices := cost.get("prices"), Mapping):
         found["cost"] = {**cost, "prices": {str(name): price for name, price in prices.items()}}  # 2024 may be a name
     for group in ("experts", "machine"):

@@ -25,13 +25,13 @@ PLACES = ("runs_dir", "data_dir", "dataset.path", "experts.table", *MODELS[:3])
 
 def variant(config: Mapping[str, Any]) -> str:
     """A short hash of everything in the resolved config that can change the result, except the seed."""
-    return identity_hash([RESULTS_VERSION, relevant(config)], 8)
+    return identity_hash([RESULTS_VERSION, _with_former({"aux": "none", **relevant(config)}, True)], 8)
 
 
 def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values that can change the result, without class paths and the locations of files."""
-    config = with_former(config)
-    pairs = (("aux", "none", "aux_weight"), ("evaluation", "holdout", "evaluation"), ("missing", "direct", "missing"))
+    config, former = _with_former(config, False), (("aux", "none", "aux"), ("aux", "none", "aux_weight"))
+    pairs = (*former, ("evaluation", "holdout", "evaluation"), ("missing", "direct", "missing"))
     left_out = (*IRRELEVANT, "seed", "tune", *(unused for key, value, unused in pairs if config.get(key) == value))
     kept = {key: value for key, value in config.items() if key not in left_out}
     unset = [("dataset", key, None) for key in ("split_by", "columns", "merge")]
@@ -45,13 +45,16 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def with_former(config: Mapping[str, Any]) -> dict[str, Any]:
-    """With the keys of earlier versions, so that folders keep their names."""
-    found, experts = {"aux": "none", **config}, config.get("experts")
-    if isinstance(recipe := config.get("recipe"), Mapping):
-        found["recipe"] = {"ema": 0.0, **recipe}
-    if isinstance(experts, Mapping) and isinstance(experts.get("recipe"), Mapping):
-        found["experts"] = {**experts, "recipe": {"ema": 0.0, **experts["recipe"]}}
+def _with_former(config: Mapping[str, Any], present: bool) -> dict[str, Any]:
+    """With a key of earlier versions at its default, so that folders and experts keep their names; or without it."""
+    nested = ("experts", "machine")
+    found = {
+        name: _with_former(one, present) if name in nested and isinstance(one, Mapping) else one
+        for name, one in config.items()
+    }
+    if isinstance(recipe := found.get("recipe"), Mapping):
+        kept = {name: value for name, value in recipe.items() if (name, value) != ("ema", 0.0)}
+        found["recipe"] = {"ema": 0.0, **kept} if present else kept
     return found
 
 
@@ -136,6 +139,6 @@ def cell_path(config: Mapping[str, Any]) -> str:
 
 def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of the config that determines the experts' predictions."""
-    plain = without_class_paths({group: with_former(config)[group] for group in ("dataset", "experts")})
+    plain = without_class_paths({group: _with_former(config, True)[group] for group in ("dataset", "experts")})
     options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name", "agree")}
     return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}
