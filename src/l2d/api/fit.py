@@ -87,9 +87,8 @@ def fit(
             column of a DataFrame that holds a text.
 
     Returns:
-        The router. `router.guard_note` describes the effect of the guard on all choices; `router.at(raw=True)` turns
-        the guard off. `router.validation` is its score on the held-out rows. The guard was fitted to these rows, so use
-        `router.score` with rows of your own for the final figure.
+        The router. `router.guard_note` says what the guard does to all choices; `router.at(raw=True)` turns it off.
+        `router.validation` is its score on the rows that the guard was fitted to: for a final figure use `router.score`.
 
     Example:
         >>> import numpy as np, l2d
