@@ -72,9 +72,8 @@ class RouterEstimator(BaseEstimator):
         options = {**keys, **(self.options or {})}
         self.router_: Router = fit(X, y, labels=labels, method=self.method, seed=self.seed, options=options)
         self.experts_ = self.router_.experts
-        if (
-            read_amounts("y", y, gaps=True).isnan().any() and self.router_.guard_note
-        ):  # few outcomes are known: it often falls back
+        few = bool(read_amounts("y", y, gaps=True).isnan().any())  # known outcomes: the guard often falls back
+        if few and self.router_.guard_note:
             print(self.router_.guard_note, file=sys.stderr)
         return self
 
