@@ -14,13 +14,13 @@ from l2d.analysis.report.read import folder_among, read_cells
 from l2d.config.identity import NAMED
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.files import write_atomically, write_json, write_text
-from l2d.utils.text import csv_text
+from l2d.utils.text import aligned, csv_text
 from l2d.utils.user_errors import OneLineParser, answering
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}"
+USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}\n       l2d curve RUN --promise CONFIDENCE"
 DESCRIPTION = """Error against price on held-out rows, of finished runs that differ in cost.scale (and seed) alone, or of one
 run whose method takes any prices afterwards (cost_regression, label_regression, plugin, and simple routers such as knn).
 
@@ -76,16 +76,35 @@ def draw_plans(run: Path) -> str:
     return write_curve(run, points, plan_curve_figure(points, router))
 
 
-def write_curve(folder: Path, points: Sequence[Any], picture: "Figure") -> str:
+def draw_promises(words: Sequence[str], confidence: float) -> str:
+    """Write promises.csv and promises.png into a run; return a table of them, and where."""
+    from l2d.router.promises import promise_figure, promises
+    from l2d.router.router import Router
+
+    folder, others = folder_among(words)
+    router = Router.load(folder)
+    if others:
+        raise L2DError(f"{others[0]}: --promise takes one run's folder")
+    points = promises(router, confidence)
+    rows = [[f"{one.max_error:.2%}", router.prices.short(one.price), f"{one.error:.2%}"] for one in points]
+    place = write_curve(folder, points, promise_figure(points, router, confidence), "promises")
+    return f"{aligned(['promised error', router.prices.mean_price, 'expected error'], rows)}\n{place}"
+
+
+def write_curve(folder: Path, points: Sequence[Any], picture: "Figure", name: str = "curve") -> str:
     """points: dataclasses of one kind. Return where the picture is."""
     names = [field.name for field in fields(points[0])]
-    write_text(folder / "curve.csv", csv_text([names, *map(astuple, points)]))
-    write_atomically(folder / "curve.png", partial(picture.savefig, dpi=150))
-    return f"{folder / 'curve.png'}\n"
+    write_text(folder / f"{name}.csv", csv_text([names, *map(astuple, points)]))
+    write_atomically(folder / f"{name}.png", partial(picture.savefig, dpi=150))
+    return f"{folder / name}.png\n"
 
 
 def main(arguments: list[str]) -> None:
     parser = OneLineParser(prog="l2d curve", usage=USAGE, description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("words", nargs="*", metavar="FOLDER, key=NAME", help=WORDS)
+    promised = "instead, what each promised error costs in one run, kept with this confidence, such as 0.95"
+    parser.add_argument("--promise", metavar="CONFIDENCE", type=float, help=promised)
     with answering("interrupted; the same command starts again"):
-        print(draw_curves(parser.parse_args(arguments).words))
+        given = parser.parse_args(arguments)
+        words, confidence = given.words, given.promise
+        print(draw_curves(words) if confidence is None else draw_promises(words, confidence))

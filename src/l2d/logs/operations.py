@@ -35,6 +35,7 @@ SINCE = "SELECT (SELECT max(number) FROM decisions) - number + 1 FROM decisions 
 KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
 KEPT = 86_400.0  # seconds that a plan may wait for an answer
 SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86_400.0}
+LIMIT = rf"\s*0*([1-9]\d*)\s*/\s*({'|'.join(SECONDS)})(?:\s+(\d{{1,2}})-(\d{{1,2}}))?\s*"
 LAST = "SELECT place, time FROM asks WHERE expert = ? ORDER BY place DESC LIMIT 1"
 ASKED_AT = "SELECT time FROM asks WHERE expert = ? AND place = ?"
 COUNTED = "SELECT count(*) FROM asks WHERE expert = ? AND place > ? AND time > ?"
@@ -159,15 +160,26 @@ def known_outcome(database: Database, outcome: ReportedOutcome) -> tuple[str | N
 
 @dataclass(frozen=True)
 class Limit:
+    """hours: the first and the one after the last, of every day."""
+
     most: int
     unit: str
+    hours: tuple[int, int] | None = None
 
     @property
     def seconds(self) -> float:
         return SECONDS[self.unit]
 
+    def closed(self, now: float) -> float:
+        """Seconds until its hours begin, by this machine's clock; 0 within them."""
+        if self.hours is None:
+            return 0.0
+        (begin, end), clock = self.hours, time.localtime(now)
+        hour = clock.tm_hour + clock.tm_min / 60 + clock.tm_sec / 3600
+        return 0.0 if (hour - begin) % 24 < (end - begin) % 24 else (begin - hour) % 24 * 3600
+
     def __str__(self) -> str:
-        return f"{self.most}/{self.unit}"
+        return f"{self.most}/{self.unit}{'' if self.hours is None else ' {}-{}'.format(*self.hours)}"
 
 
 Limits = Mapping[str, Limit]  # by expert
@@ -178,11 +190,12 @@ def read_limits(given: Mapping[str, str], experts: Sequence[str]) -> dict[str, L
     for name, text in given.items():
         if name not in experts:
             raise ParameterError("capacity", unknown("expert", name, experts), name)
-        parts = re.fullmatch(rf"\s*0*([1-9]\d*)\s*/\s*({'|'.join(SECONDS)})\s*", text)
-        if parts is None:
-            problem = "must be such as 40/hour: a whole number above 0, by minute, hour or day"
+        parts = re.fullmatch(LIMIT, text)
+        hours = None if parts is None or parts[3] is None else (int(parts[3]), int(parts[4]))
+        if parts is None or (hours is not None and (max(hours) > 24 or hours[0] % 24 == hours[1] % 24)):
+            problem = "must be such as 40/hour or 40/hour 9-17: a whole number above 0, by minute, hour or day, and hours"
             raise ParameterError(f"capacity.{name}", problem, text)
-        found[name] = Limit(int(parts[1]), parts[2])
+        found[name] = Limit(int(parts[1]), parts[2], hours)
     return found
 
 
@@ -196,7 +209,7 @@ def wait(database: Database, expert: str, limit: Limit) -> float:
     """Seconds until the expert may be asked; 0 if now. The question `most` places before must be older than the unit."""
     place, now = last_asked(database, expert)
     found = database.execute(ASKED_AT, (expert, place + 1 - limit.most)).fetchone()
-    return 0.0 if found is None else max(0.0, found[0] + limit.seconds - now)
+    return max(limit.closed(now), 0.0 if found is None else found[0] + limit.seconds - now)
 
 
 def take(database: Database, expert: str, limits: Limits) -> None:
@@ -236,5 +249,6 @@ def left(database: Database, limits: Limits) -> dict[str, int]:
     for name, limit in limits.items():
         place, now = last_asked(database, name)
         since = (name, place - limit.most, now - limit.seconds)
-        found[name] = limit.most - int(database.execute(COUNTED, since).fetchone()[0])
+        asked = int(database.execute(COUNTED, since).fetchone()[0])
+        found[name] = 0 if limit.closed(now) else limit.most - asked
     return found

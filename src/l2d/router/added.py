@@ -83,6 +83,13 @@ def with_expert(router: R, new: NewExpert) -> R:
     return replace(router, network=network, method=method, description=described, held_out=None, validation=None)
 
 
+def newcomers_of(router: TrainedRouter) -> tuple[str, ...]:
+    """The added experts whose chances are still borrowed from the others."""
+    network = router.network
+    number = len(network.newcomers) if isinstance(network, EstimatorNetwork) else 0
+    return router.experts[len(router.experts) - number :]
+
+
 def add_estimate(
     router: TrainedRouter, network: EstimatorNetwork, method: SimpleRouter, new: NewExpert, paid: float
 ) -> float:

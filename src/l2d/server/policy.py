@@ -11,6 +11,7 @@ import numpy as np
 from l2d.core.assignment import assign
 from l2d.logs.decision import Compared, Decision, NobodyFree, new_decision_id
 from l2d.logs.operations import Limits
+from l2d.router.added import newcomers_of
 from l2d.router.capacity import guarded_costs
 from l2d.router.choices import Choice
 from l2d.router.router import Router
@@ -20,6 +21,7 @@ from l2d.server.served import ServeSettings, best_single
 
 REMEMBERED = 1000  # decisions that prices are learned from
 ENOUGH = 50
+NEW_SHARE = 0.5  # of the draws, for experts that were added
 # Who gets a query, who decided that, the propensity, and the comparison with a candidate.
 Drawn = tuple[str, str, float | None, Compared | None]
 Beside = Callable[[str, str, Sequence[str], Random], Drawn]  # draws with a candidate
@@ -98,19 +100,26 @@ class Policy:
             preferred, by, beside = best_single(router), "drift", None
         if beside is not None:
             return beside(preferred, by, free, self.rng)
-        return *draw_expert(preferred, by, free, self.settings.explore, self.rng), None
+        new = [name for name in newcomers_of(router) if name in free]
+        return *draw_expert(preferred, by, free, self.settings.explore, self.rng, new), None
 
 
-def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float, rng: Random) -> tuple[str, str, float]:
-    """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
-    and the propensity."""
-    expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
-    return expert, drawn_by, propensity(expert, preferred, experts, explore)
+def draw_expert(
+    preferred: str, by: str, experts: Sequence[str], explore: float, rng: Random, new: Sequence[str] = ()
+) -> tuple[str, str, float]:
+    """Draw any expert with probability `explore`, all equally likely, but half of the draws are among those of them who are new;
+    else take the preferred one. Return the expert, who decided, and the propensity."""
+    if rng.random() >= explore:
+        return preferred, by, propensity(preferred, preferred, experts, explore, new)
+    expert = rng.choice(new if new and rng.random() < NEW_SHARE else experts)
+    return expert, "explore", propensity(expert, preferred, experts, explore, new)
 
 
-def propensity(expert: str, preferred: str, experts: Sequence[str], explore: float) -> float:
-    """π(k) = explore/p + (1 − explore)·1[k is preferred]"""
-    return explore / len(experts) + (1 - explore if expert == preferred else 0.0)
+def propensity(expert: str, preferred: str, experts: Sequence[str], explore: float, new: Sequence[str] = ()) -> float:
+    """π(k) = explore·((1 − h)/p + h·1[k is new]/|new|) + (1 − explore)·1[k is preferred], where h is 0 if nobody is new."""
+    half = NEW_SHARE if new else 0.0
+    drawn = (1 - half) / len(experts) + (half / len(new) if expert in new else 0.0)
+    return explore * drawn + (1 - explore if expert == preferred else 0.0)
 
 
 class Scarcity:

@@ -1,0 +1,61 @@
+"""What each promised error costs, for a picture."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from l2d.router.router import Router
+from l2d.utils.errors import ParameterError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEVELS = 20
+ANY, LEAST = 0.999, 0.01  # errors: one that everybody keeps; where levels begin at least
+
+
+@dataclass(frozen=True)
+class Promise:
+    """price, error: expected per query, on rows that the router did not see; low, high: the price's 95 % interval."""
+
+    max_error: float
+    price: float
+    low: float
+    high: float
+    error: float
+
+
+def promises(router: Router, confidence: float) -> list[Promise]:
+    """From a little above the error of the cheapest decisions down to the least that can be promised."""
+
+    def promise(level: float) -> Promise:
+        point = router.at(max_error=level, confidence=confidence).operating_point
+        assert point is not None
+        return Promise(level, point.spend, *point.spend_interval, point.error)
+
+    found, worst = list[Promise](), 1.25 * promise(ANY).error
+    for step in tqdm(range(LEVELS), "promises", disable=not sys.stderr.isatty(), leave=False):
+        try:
+            found.append(promise(max(worst, LEAST) * (1 - step / LEVELS)))
+        except ParameterError:  # this error cannot be kept
+            if not found:
+                raise
+            break
+    return found
+
+
+def promise_figure(points: Sequence[Promise], router: Router, confidence: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(8, 5.5), layout="constrained")
+    axes, levels = picture.subplots(), [100 * one.max_error for one in points]
+    axes.fill_betweenx(levels, [one.low for one in points], [one.high for one in points], alpha=0.2)
+    axes.plot([one.price for one in points], levels, ".-", label=f"promised with confidence {confidence:g}")
+    axes.plot([one.price for one in points], [100 * one.error for one in points], ":", label="expected")
+    money = ", $" if router.prices.sign else ""
+    axes.set(xlabel=f"{router.prices.mean_price} of a query{money}", ylabel="error (%)")
+    axes.legend()
+    return picture
