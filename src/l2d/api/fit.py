@@ -189,8 +189,7 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
         files, network = Path(tempfile.mkdtemp(prefix="l2d-")), fitted.router.network
         assert isinstance(network, Network)
         network.keep(files)  # of one that reads text: its tokenizer
-        kept = network.kept_arguments(files)
-        router = router_of(rebuild(experiment, weights, description, kept, None))
+        router = router_of(rebuild(experiment, weights, description, network.kept_arguments(files), None))
     if any(files.iterdir()):
         weakref.finalize(router.network, shutil.rmtree, files, ignore_errors=True)
     else:

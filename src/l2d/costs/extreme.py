@@ -38,8 +38,7 @@ def extreme_prices(errors: Tensor) -> Tensor:
     """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of rows is nearest 95 %.
     Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]."""
     p = errors.shape[1]
-    graded = ~((errors == 0) | (errors == 1))
-    if p > MOST_EXPERTS or graded.any():
+    if p > MOST_EXPERTS or not ((errors == 0) | (errors == 1)).all():
         needs = f"extreme prices need at most {MOST_EXPERTS} experts, each right or wrong on every row"
         raise ParameterError("", f"{needs}; use cost=error_plus_cost")
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
@@ -57,7 +56,6 @@ def extreme_shares(prices: Tensor, train: Tensor, test: Tensor, names: Sequence[
     strong = strongest(train)
 
     def share(errors: Tensor) -> float:
-        chosen = cheapest(errors + prices)
-        return int((chosen == strong).sum()) / len(errors)
+        return int((cheapest(errors + prices) == strong).sum()) / len(errors)
 
     return ExtremeShares(names[strong], prices.tolist(), PERCENT / 100, share(train), share(test))

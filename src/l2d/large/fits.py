@@ -142,8 +142,7 @@ def different(method: SimpleRouter, known: Known, rows: Rows) -> Sums:
     counted = torch.cat([torch.ones(len(rows), 1), right.nan_to_num(nan=0.0), asked], dim=1)
     spread = torch.zeros(len(rows), FOLDS, counted.shape[1], dtype=torch.float64)
     spread[torch.arange(len(rows)), rows.folds] = counted.double()
-    own = {"values": rows.inputs.numpy(), "sums": spread.numpy()}
-    return {**alike(own), **rows.sample(known.share)}
+    return {**alike({"values": rows.inputs.numpy(), "sums": spread.numpy()}), **rows.sample(known.share)}
 
 
 def alike(found: Sums) -> Sums:

@@ -21,5 +21,4 @@ def compiled_features(mode: str) -> Features:
 
 
 def features_of(network: Any, inputs: Tensor) -> Tensor:
-    features: Tensor = network.features(inputs)
-    return features
+    return network.features(inputs)

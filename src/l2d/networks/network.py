@@ -39,7 +39,7 @@ class Network(nn.Module):
         features = self.features(inputs) if compute is None else compute(self, inputs)
         # In half precision scores would tie, and ties go to the last expert.
         with torch.autocast(inputs.device.type, enabled=False):
-            outputs: Tensor = self.head(features.float())
+            outputs = self.head(features.float())
         return self.with_prices(outputs, inputs)
 
     def with_prices(self, outputs: Tensor, inputs: Tensor) -> Tensor:

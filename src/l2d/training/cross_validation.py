@@ -116,13 +116,9 @@ class FoldedRows:
     whole: Arrays
     data: str
 
-    @property
-    def seed(self) -> int:
-        return derive_seed(self.experiment.settings.seed, "test folds")
-
     def fold(self, number: int, run: RunFolder) -> Fold:
         """Train a router without a fold's rows and judge it there, unless that is done already."""
-        seed = self.seed
+        seed = derive_seed(self.experiment.settings.seed, "test folds")
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
         arrays, rows = with_test_fold(self.whole, fold, seed)
         if not run.finished:
@@ -130,8 +126,7 @@ class FoldedRows:
             others, _ = cross_validation_fold(self.whole, fold, seed)
             _, following = cross_validation_fold(self.whole, next_fold, seed)
             splits = partial(self.splits, arrays, f"fold {fold} of {seed}")
-            source = Source(splits, partial(score_fold, others, following))
-            train(replace(self.experiment, logger=CSV), run, source)
+            train(replace(self.experiment, logger=CSV), run, Source(splits, partial(score_fold, others, following)))
             # If several processes train one run: until the main one has written the fold, which all read.
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.barrier()

@@ -149,10 +149,9 @@ def measured(
     if plans:  # a plan for all rows is no collapse
         routing = replace(routing, collapsed_expert=None)
     alone = (test.decisions, splits.train_costs[:, :singles], costs)
-    by_category = metrics_.by_category(categories, *alone, from_log=from_log) if categories else None
     return RunMetrics(
         **{**vars(routing), "baselines": replace(routing.baselines, **simple)},
-        by_category=by_category,
+        by_category=metrics_.by_category(categories, *alone, from_log=from_log) if categories else None,
         calibration=calibration_on(method, test),
         log=about_the_log(splits, test, guarded, guard),
         guarded=metrics_.guarded_score(guard, guarded, costs, test.prices, names),

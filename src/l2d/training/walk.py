@@ -92,8 +92,7 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
                 tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
             scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
             tracker.report(scored.metrics)
-        timing = timer.record(len(splits.train)) | {"batch_parts": parts}
-        write(experiment, run, splits, router, scored, timing)
+        write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
     return scored.metrics
 
 
@@ -162,8 +161,7 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
     config = dict(experiment.plain)
     info = RunInfo(run.path, cell_path(config), f"seed={experiment.seed}", list(choices(config).values()), config)
-    tracker: CsvTracker = make(experiment.logger, info=info) if is_main_process() else CsvTracker(info)
-    return tracker
+    return make(experiment.logger, info=info) if is_main_process() else CsvTracker(info)
 
 
 @contextmanager
@@ -236,7 +234,7 @@ def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str
     """The weights, the rows to fit a guard to, a summary of the training inputs, and what the encoder of texts has learned."""
     kept = {f"{HELD_OUT}.{name}": value for name, value in judged.held_out.items()}
     kept |= {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.arrays.reading.items()}
-    return router.weights() | kept | summary_tensors(splits.train.source, splits.train.rows)
+    return router.state_dict() | kept | summary_tensors(splits.train.source, splits.train.rows)
 
 
 def describe(experiment: Experiment, splits: Splits, router: RouterModule, guard: Guard) -> RouterDescription:

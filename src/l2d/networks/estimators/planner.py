@@ -85,8 +85,7 @@ class Planner(Best):
         self.kinds, self.signals, self.right = replies.kinds, seen, rows.right.float()
         if (asks := replies.asks) is not None:
             self.right, self.turn, self.propensity = asks.right.float(), asks.turn, asks.propensity
-        view = self.view(self.logits, replies)
-        self.chances = learn_chances(view, self.right, self.seen)
+        self.chances = learn_chances(self.view(self.logits, replies), self.right, self.seen)
         self.plan_at(paid.float().contiguous())
 
     @property
@@ -158,7 +157,6 @@ class Planner(Best):
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """By name."""
         names, found = plan_names(self.right.shape[1]), {ONCE: one_choice(self.factor * self.paid.mean(dim=0))}
         for kind, (*experts, threshold) in zip(names[1:-1], self.simple.tolist(), strict=True):
             found[kind] = simple_plan(kind, [int(k) for k in experts if k >= 0], threshold)
@@ -196,8 +194,7 @@ class Planner(Best):
         for place, (name, plan) in enumerate(self.plans.items()):
             cost, spent = (float(part.mean()) for part in self.judged(plan, self.paid))
             asked = [str(k) for k in members[place - 1]] if 0 < place <= len(members) else ["any"]
-            ones = torch.ones_like(self.paid)
-            calls = float(self.judged(plan, ones)[1].mean())
+            calls = float(self.judged(plan, torch.ones_like(self.paid))[1].mean())
             rows.append([name, ", ".join(asked), f"{cost:.4f}", f"{spent:.4f}", f"{calls:.2f}"])
         table = aligned(["plan", "experts, from 1", "cost", "of which price", "calls"], rows)
         write_text(file, f"{file.read_text(encoding='utf-8')}\n{table}\n")
