@@ -136,9 +136,8 @@ class Classifiers:
             return torch.zeros(0, dtype=torch.int64)
         inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
         size = eval_batch(inputs.tensor, classifier.parts)
-        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, size))
-        assert outputs is not None
-        scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
+        outputs: Any = trainer.predict(classifier, Batches(inputs, rows, unused, rows, size))
+        scores = torch.cat(outputs)
         if not scores.isfinite().all():
             raise ParameterError("recipe.optimizer.lr", "training diverged: the scores are not finite; lower it")
         return scores.argmax(dim=1).cpu()

@@ -25,9 +25,8 @@ MOST_DIFFERENT = 10_000  # rows of a table by category
 
 @dataclass(frozen=True)
 class Known:
-    """The result of the first pass. mean, std float64 [6, F]: of each fit's training rows; a constant column has std
-    1. rows int [6].
-    least, most [p]: errors of each expert. share: of the rows that are sampled. gaps: whether some outcome is missing."""
+    """The result of the first pass. mean, std float64 [6, F], rows int [6]: of each fit's training rows; a constant column has std
+    1. least, most [p]: errors of each expert. share: of the rows that are sampled. gaps: whether some outcome is missing."""
 
     mean: Tensor
     std: Tensor

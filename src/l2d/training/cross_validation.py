@@ -186,8 +186,7 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
 
 
 def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows, LearnedRows] | None:
-    """The expectations of the final router, for which a budget must hold, and of those of folds on the same rows;
-    None: prices are fixed."""
+    """The expectations of the final router and of the folds' on the same rows, for budgets; None: prices are fixed."""
     found = [fold.learned for fold in folds if fold.learned is not None]
     if not found:
         return None

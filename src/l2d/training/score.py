@@ -202,8 +202,7 @@ def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dic
 
 
 def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
-    """The calibration of the posterior or, without one, of the estimated errors. None for a log, whose costs are
-    right only in the mean."""
+    """Of the posterior, or of the estimated errors. None for a log, whose costs are right only in the mean."""
     if rows.logged is not None:
         return None
     if rows.posterior is not None:
@@ -220,8 +219,7 @@ def held_out(
     groups: Tensor | None = None,
     learned: Sequence[LearnedRows] | None = None,
 ) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. chosen_on: costs that choose the best single expert.
-    groups: int [n], equal for rows that belong together."""
+    """A HeldOut as tensors; none if the method's prices cannot change. chosen_on: costs that choose the best expert."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()

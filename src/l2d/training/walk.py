@@ -1,8 +1,8 @@
 """The steps of a run: assemble, build, fit, score, write."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -56,8 +56,7 @@ def train(
     run: RunFolder | None = None,
     source: Source = Source(),  # noqa: B008 (frozen)
 ) -> RunMetrics:
-    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. After running out of memory the run resumes
-    like a killed one, with smaller micro-batches."""
+    """Train, score and write a run. Out of memory, it resumes like a killed one, with smaller micro-batches."""
     experiment = with_fingerprints(experiment)
     run, timer, parts = run or RunFolder.of(experiment.plain), Timer(), 1
     while True:
@@ -83,14 +82,17 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
             run.check_data(data_fingerprint(experiment))
             return run.metrics()
         begin(experiment, run, splits, router)
-        with make_tracker(experiment, run) as tracker, sparing(experiment, data):
+        with make_tracker(experiment, run) as tracker:
             checkpoint = checkpoint_of(experiment, run.checkpoints)
             trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
-            run_epochs(trainer, router, data, run)
-            if trainer.current_epoch < experiment.recipe.epochs and is_main_process():
-                ended = f"stopped after epoch {trainer.current_epoch} of {experiment.recipe.epochs}"
-                tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
-            scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
+            try:
+                run_epochs(trainer, router, data, run)
+                if trainer.current_epoch < experiment.recipe.epochs and is_main_process():
+                    ended = f"stopped after epoch {trainer.current_epoch} of {experiment.recipe.epochs}"
+                    tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
+                scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
+            except RuntimeError as error:
+                raise OutOfMemory(smaller_batches(error, experiment, data)) from error
             tracker.report(scored.metrics)
         write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
     return scored.metrics
@@ -164,14 +166,6 @@ def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
     return make(experiment.logger, info=info) if is_main_process() else CsvTracker(info)
 
 
-@contextmanager
-def sparing(experiment: Experiment, data: DeferralData) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise OutOfMemory(smaller_batches(error, experiment, data)) from error
-
-
 def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralData) -> int:
     """The next number of micro-batches per batch, after running out of memory. Any other error is re-raised."""
     setting = f"recipe.batch_size={data.batch_size}"
@@ -240,14 +234,13 @@ def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str
 def describe(experiment: Experiment, splits: Splits, router: RouterModule, guard: Guard) -> RouterDescription:
     """The facts that `l2d route` needs beside the weights and the config, since it has no data."""
     guard, plan = deployed(router.network, splits, guard)
-    reads = experiment.plain["dataset"].get("encoder")
     return RouterDescription(
         experts=splits.panel.names,
         prices=None if splits.prices is None else tuple(splits.prices.tolist()),
         num_classes=splits.arrays.num_classes,
         shape=tuple(splits.train.source.shape[1:]),
         seen=splits.arrays.seen,
-        encoder=None if splits.arrays.seen.text is None else reads,
+        encoder=None if splits.arrays.seen.text is None else experiment.plain["dataset"].get("encoder"),
         guard=guard,
         plan=plan,
     )

@@ -20,7 +20,6 @@ from l2d.core.plan import (
     one_choice,
     simple_candidates,
     simple_plan,
-    view_of,
 )
 from l2d.core.plan_learning import Rows, induct, learn_chances
 from l2d.core.plan_log import off_policy, reached, supported, turns_of
@@ -67,7 +66,7 @@ class Planner(Best):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.followings: dict[tuple[str, tuple[int, ...], float], Followed] = {}
+        self.followings: dict[tuple[str, tuple[int, ...], float] | None, Followed] = {}
 
     def fit(self, rows: FitRows) -> None:
         check_rows(rows)
@@ -114,7 +113,8 @@ class Planner(Best):
         return Rows.of(self.view(self.logits, Replies(self.kinds, self.signals)), self.right, self.chances, self.seen)
 
     def view(self, logits: Tensor, replies: Replies) -> View:
-        return view_of(logits, replies, self.mean, self.std)
+        signals = ((replies.signals - self.mean) / self.std).nan_to_num().clamp(-5, 5)
+        return View(logits.float(), replies.kinds, signals)
 
     def plan_at(self, paid: Tensor, factor: float = 1.0) -> None:
         """Induction, and the best plan of each simple kind, at these prices [n, p] of the training rows, times the factor."""
@@ -141,11 +141,10 @@ class Planner(Best):
         if self.asks is not None:
             turns = turns_of(plan, rows.view, self.asks, rows.known)
             return off_policy(turns, errors, paid, self.asks) if supported(turns) else in_vain(paid)
-        if name is None:
-            return rows.follow(plan).costs(errors, paid)
-        if name not in self.followings:  # prices change nothing in them
-            self.followings[name] = rows.follow(plan)
-        return self.followings[name].costs(errors, paid)
+        followed = self.followings.get(name) or rows.follow(plan)
+        if name is not None:  # prices change nothing in these
+            self.followings[name] = followed
+        return followed.costs(errors, paid)
 
     def alone(self, paid: Tensor) -> tuple[Tensor, Tensor]:
         """The same of each expert, [n, p] both."""
