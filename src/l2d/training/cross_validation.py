@@ -24,8 +24,7 @@ from l2d.data.arrays import Arrays
 from l2d.data.splits import cross_validation_fold, pooled, with_test_fold
 from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
-from l2d.training.fitted import Fitted, LearnedRows, learned_rows
-from l2d.training.plans import rivals, with_plan_names
+from l2d.training.fitted import Fitted, LearnedRows, learned_rows, rivals, with_plan_names
 from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, measured, score_router
 from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError

@@ -19,8 +19,7 @@ from l2d.core.results import Capabilities, DecisionLosses, LoggedOutcomes, RowCo
 from l2d.data.splits import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
-from l2d.training.fitted import Fitted, LearnedRows
-from l2d.training.plans import plan_evidence, plan_outcomes, with_plan_names
+from l2d.training.fitted import Fitted, LearnedRows, plan_evidence, plan_outcomes, with_plan_names
 from l2d.utils.errors import L2DError
 
 RARE = 0.02  # a propensity

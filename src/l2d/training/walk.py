@@ -33,8 +33,7 @@ from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
 from l2d.runs.folder import FOLDS, RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
-from l2d.training.fitted import Fitted
-from l2d.training.plans import deployed
+from l2d.training.fitted import Fitted, deployed
 from l2d.training.score import Judged, Scored, judge_validation, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted
