@@ -63,7 +63,7 @@ def chances_of(weights: Tensor, view: View, asked: Tensor) -> Tensor:
 
 
 def state_features(view: View, asked: Tensor, chances: Tensor) -> Tensor:
-    """What the cost from here on depends on: 1, the chances of the best answer and of the best other one, who is left."""
+    """What the cost from here on depends on: 1, chances of the best answer and the best other one, who is left. -> [n, G]"""
     known, found = torch.sigmoid(view.logits), chances.clamp(min=0)
     best, answer = found.max(dim=1)
     rival = torch.where(view.same[torch.arange(len(view)), answer], 0.0, found).amax(dim=1)

@@ -29,12 +29,7 @@ class TrainedExperts(Experts):
         owners = class_owners(request.coverage, request.arrays.num_classes)
         if self.cross_fit > len(request.train):
             raise ParameterError("cross_fit", f"there are only {len(request.train):,} training rows", self.cross_fit)
-        given: Any = {
-            "network": self.network,
-            "recipe": self.recipe,
-            "fraction": self.fraction,
-            "folds": self.cross_fit,
-        }
-        made = request.cache.get(lambda: fit_experts(request, owners, **given))
+        given: Any = {"network": self.network, "recipe": self.recipe, "fraction": self.fraction}
+        made = request.cache.get(lambda: fit_experts(request, owners, folds=self.cross_fit, **given))
         train, test = (torch.from_numpy(made[name]).long() for name in ("train", "test"))
         return replace(class_panel(request.arrays, request.coverage, train, test), learned=self.cross_fit == 1)

@@ -82,17 +82,17 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
             return run.metrics()
         begin(experiment, run, splits, router)
         with make_tracker(experiment, run) as tracker:
-            checkpoint = checkpoint_of(experiment, run.checkpoints)
-            trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
             try:
+                checkpoint = checkpoint_of(experiment, run.checkpoints)
+                trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
                 run_epochs(trainer, router, data, run)
                 if trainer.current_epoch < experiment.recipe.epochs and is_main_process():
                     ended = f"stopped after epoch {trainer.current_epoch} of {experiment.recipe.epochs}"
                     tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
                 scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
+                tracker.report(scored.metrics)
             except RuntimeError as error:
                 raise OutOfMemory(smaller_batches(error, experiment, data)) from error
-            tracker.report(scored.metrics)
         write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
     return scored.metrics
 

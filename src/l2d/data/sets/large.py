@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns to read. words: features that are words. propensities: none or one per expert. text: rows need one, if any."""
+    """Columns to read. words: features that are words. propensities: none or one per expert. text: rows without are left out."""
 
     experts: tuple[Expert, ...]
     features: tuple[str, ...]
