@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.costs.panels import NAMES, answers, every_row, panel
 
 from l2d.config import check, compose
+from l2d.core.metrics import best_single
 from l2d.core.results import ExtremeShares
-from l2d.costs.extreme import ExtremePrices, extreme_prices, extreme_shares, strongest
+from l2d.costs.extreme import ExtremePrices, extreme_prices, extreme_shares
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -49,7 +50,7 @@ def test_by_hand() -> None:
     errors = torch.tensor(WRONG).double()
     prices = extreme_prices(errors)
     assert prices.tolist() == [0, 1, 0]
-    assert strongest(errors) == 0
+    assert best_single(errors) == 0
     assert extreme_shares(prices, errors, errors[-6:], NAMES) == ExtremeShares(**SHARES)
     four = torch.cat([errors, torch.ones(20, 1)], dim=1)
     assert extreme_prices(four).tolist() == [0, 1, 0, 0]

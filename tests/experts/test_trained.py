@@ -17,7 +17,6 @@ from l2d.assembly.build import expert_cache
 from l2d.config import check, compose
 from l2d.data.sets.digits import Digits
 from l2d.experts.request import ExpertRequest
-from l2d.experts.trained import TrainedExperts
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -28,11 +27,11 @@ def test_it_is_said_whether_they_learned_the_rows_they_answer(
 ) -> None:
     """What a method takes from their answers then comes from other rows."""
 
-    def made(_: TrainedExperts, request: ExpertRequest, __: Tensor) -> dict[str, np.ndarray]:
+    def made(request: ExpertRequest, *_: Tensor, **__: object) -> dict[str, np.ndarray]:
         sizes = {"train": len(request.arrays.train_labels), "test": len(request.arrays.test_labels)}
         return {name: np.zeros((size, 2), dtype=np.uint8) for name, size in sizes.items()}
 
-    monkeypatch.setattr(TrainedExperts, "_make", made)
+    monkeypatch.setattr("l2d.experts.classifier.fit_experts", made)
     given = [*TINY, BATCH, f"experts.cross_fit={cross_fit}", f"runs_dir={tmp_path}", "trainer.accelerator=cpu"]
     whole, with_evidence = (assembled(compose([*given, f"method={method}"])) for method in ("mild", "plugin"))
     assert whole.panel.learned == (cross_fit == 1)
@@ -50,7 +49,7 @@ def test_as_many_folds_as_rows_and_no_more(tmp_path: Path, monkeypatch: pytest.M
     arrays = Digits().load(Path())
     labels = {"train": arrays.train_labels, "test": arrays.test_labels}
     nothing = {name: np.zeros((len(rows), 2)) for name, rows in labels.items()}
-    monkeypatch.setattr(TrainedExperts, "_make", lambda *_: nothing)
+    monkeypatch.setattr("l2d.experts.classifier.fit_experts", lambda *_, **__: nothing)
     ask = dataclasses.replace(request(tmp_path, arrays), train=torch.arange(3))
     experts("experts.cross_fit=3").panel(ask)
     with pytest.raises(ParameterError, match=r"^cross_fit=4: .*3"):
@@ -64,7 +63,7 @@ def test_seeded_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     again = experts().panel(request(tmp_path / "two", arrays))
     assert torch.equal(one.train.errors, again.train.errors)
     assert not torch.equal(one.train.errors, experts().panel(request(tmp_path / "one", arrays, seed=1)).train.errors)
-    monkeypatch.setattr(TrainedExperts, "_make", lambda *_: pytest.fail("made although it is there"))
+    monkeypatch.setattr("l2d.experts.classifier.fit_experts", lambda *_, **__: pytest.fail("made although it is there"))
     read = experts().panel(request(tmp_path / "one", arrays))
     assert torch.equal(one.train.errors, read.train.errors)
     assert torch.equal(one.test.errors, read.test.errors)

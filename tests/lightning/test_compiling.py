@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from l2d.lightning.compiling import compiled_features, features_of
+from l2d.lightning.learner import compiled_features, features_of
 from l2d.networks.tabular import MLP
 
 

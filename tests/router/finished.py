@@ -129,7 +129,7 @@ def untrained(
         kept_guard = guard or held(splits, router)[0]
         reading = {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.arrays.reading.items()}
         about = describe(experiment, splits, router, kept_guard)
-        write_weights(run.path / FILE, {**router.weights(), **kept, **reading}, about)
+        write_weights(run.path / FILE, {**router.state_dict(), **kept, **reading}, about)
         write_json(run.path / "metrics.json", {})
     return Untrained(run.path, splits, router)
 

@@ -177,8 +177,8 @@ def test_out_of_memory_with_nothing_to_divide(devices: int, size: int, parts: in
     """Several processes cannot divide their batches, and ten rows make no more than ten parts."""
     experiment = check(compose([f"trainer.devices={devices}"]))
     data: Any = SimpleNamespace(batch_size=size, parts=parts, splits=SimpleNamespace(train=range(10)))
-    with pytest.raises(L2DError, match=said), walk.sparing(experiment, data):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    with pytest.raises(L2DError, match=said):
+        walk.smaller_batches(torch.OutOfMemoryError("CUDA out of memory"), experiment, data)
 
 
 def test_a_run_is_not_begun_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,6 @@ from l2d.data.text.encoders import Encoder
 from l2d.lightning.learner import ended_by_signals
 from l2d.lightning.random_state import interruptible, random_state_kept
 from l2d.methods.method import Method
-from l2d.networks.network import Network
 from l2d.router.plans import score_plan
 from l2d.router.router import Router, router_of
 from l2d.router.score import score_decisions
@@ -186,11 +185,9 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
         if outcomes.whole:  # their prices are not known apart
             description = replace(description, prices=None)
         weights = {name: value.detach().cpu() for name, value in tensors_of(fitted.router, splits, judged).items()}
-        files, network = Path(tempfile.mkdtemp(prefix="l2d-")), fitted.router.network
-        assert isinstance(network, Network)
+        files, network = Path(tempfile.mkdtemp(prefix="l2d-")), fitted.network
         network.keep(files)  # of one that reads text: its tokenizer
-        kept = network.kept_arguments(files)
-        router = router_of(rebuild(experiment, weights, description, kept, None))
+        router = router_of(rebuild(experiment, weights, description, network.kept_arguments(files), None))
     if any(files.iterdir()):
         weakref.finalize(router.network, shutil.rmtree, files, ignore_errors=True)
     else:

@@ -141,8 +141,7 @@ def training_costs(train: Split, cost: Cost, seed: int, method: type[Method]) ->
     if method.takes_prices_later and train.prices.ndim == 2:
         train = replace(train, costs=train.costs - train.prices, without_prices=True)
     if cost.noise:
-        costs = noisy(train.costs, cost.noise, cost.noise_kind, stream(seed, "cost noise"))
-        train = replace(train, costs=costs)
+        train = replace(train, costs=noisy(train.costs, cost.noise, cost.noise_kind, stream(seed, "cost noise")))
     return train
 
 

@@ -99,8 +99,7 @@ def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> Deferra
 def make_method(experiment: Experiment, costs: Tensor, num_classes: int, **known: Any) -> Method:
     """costs [N, p], num_classes: of the training split. known: largest_cost and mean_costs, see Method."""
     decision = experiment.settings.decision
-    method: Method = make(experiment.method, costs=costs, num_classes=num_classes, decision=decision, **known)
-    return method
+    return make(experiment.method, costs=costs, num_classes=num_classes, decision=decision, **known)
 
 
 def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> RouterModule:
@@ -147,5 +146,4 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> Netw
     offered: dict[str, Any] = {"num_outputs": method.num_outputs, "head": method.head}
     if {"mean", "std"} & parameters_of(experiment.router, ("mean", "std")):
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
-    network: Network = make(experiment.router, **offered)
-    return network
+    return make(experiment.router, **offered)

@@ -9,7 +9,6 @@ from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.config import Experiment
 from l2d.config.composing import price_scale
 from l2d.config.schema import Fingerprints
-from l2d.data.dataset import DatasetBase
 from l2d.experts.partition import class_experts
 from l2d.experts.request import Experts
 from l2d.utils.errors import L2DError
@@ -17,8 +16,7 @@ from l2d.utils.errors import L2DError
 
 def with_fingerprints(experiment: Experiment) -> Experiment:
     """Compute the fingerprints once a run. Rows without one may get it when they are loaded, so an empty one is not carried."""
-    # A dataset of the user's own may change its version by loading, such as by a download.
-    if experiment.fingerprints is not None or not isinstance(make_dataset(experiment), DatasetBase):
+    if experiment.fingerprints is not None:
         return experiment
     found = fingerprints(experiment)
     return replace(experiment, fingerprints=found) if found.rows else experiment
@@ -33,8 +31,9 @@ def data_fingerprint(experiment: Experiment) -> str:
 
 def fingerprints(experiment: Experiment) -> Fingerprints:
     """Experts can change under the same config: a model's folder may get other weights."""
+    dataset = make_dataset(experiment)
     with blaming_dataset(experiment):
-        rows = make_dataset(experiment).fingerprint(experiment.data_dir)
+        rows = dataset.fingerprint(experiment.data_dir)
     if experts_class(experiment).identity is Experts.identity:
         return Fingerprints(rows, rows)
     experts = make(experiment.experts)

@@ -35,10 +35,6 @@ class RouterModule(Learner):
         with self.blaming():
             return one_per_row(self.method.loss(outputs, costs, labels), costs)
 
-    def weights(self) -> dict[str, Tensor]:
-        """The tensors needed to route: the method's buffers and the network."""
-        return self.state_dict()
-
     def validation_step(self, batch: Batch, _: int) -> None:
         inputs, costs, labels = batch
         outputs = self(inputs)

@@ -88,9 +88,7 @@ class PricedRows:
         found = [torch.addcmul(errors, prices, factor).argmin(dim=-1) for factor in factors]
         return errors.shape[-1] - 1 - torch.stack(found)
 
-    def spent(self, factors: Tensor) -> Tensor:
-        """[factors, n]."""
-        decisions = self.decide(factors)
+    def spent(self, decisions: Tensor) -> Tensor:
         return paid(self.prices.expand(*decisions.shape, -1), decisions)
 
     def crossings(self) -> Tensor:
@@ -144,12 +142,12 @@ def spend_curve(held_out: HeldOut, prices: Tensor | None) -> SpendCurve:
     factors = factors_to_try(torch.cat([part.crossings() for part in (rows, own, seen) if part is not None]))
     decisions = rows.decide(factors)
     counts = bootstrap_weights(stream(0, "budget"), len(rows.prices))
-    unseen = paid(rows.prices.expand(*decisions.shape, -1), decisions)
+    unseen = rows.spent(decisions)
     spend, resampled = unseen.mean(dim=1), counts @ unseen.T
     learned = held_out.learned
     if own is not None and seen is not None and learned is not None and len(own.prices) > ENOUGH * len(rows.prices):
         more, known = torch.zeros_like(unseen), torch.zeros(len(rows.prices), dtype=unseen.dtype)
-        more[:, learned], known[learned] = own.spent(factors) - seen.spent(factors), 1.0
+        more[:, learned], known[learned] = own.spent(own.decide(factors)) - seen.spent(seen.decide(factors)), 1.0
         # No router spends less than the folds' do at any factor: by listed prices, than the cheapest expert costs.
         spend = (spend + more.sum(dim=1) / known.sum()).maximum(spend.min())
         drawn = (counts @ known).clamp(min=1 / len(known))[:, None]  # a resample may have none of them
@@ -184,7 +182,7 @@ def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: fl
 
     def kept(means: Tensor, resampled: Tensor) -> Tensor:
         """Which of them keep the budget, with the confidence. [m], [resamples, m] -> bool [m]"""
-        return (means <= most) & (chance_above(most, resampled) <= 1 - (confidence or 0.0))
+        return (means <= most) & ((resampled > most).double().mean(dim=0) <= 1 - (confidence or 0.0))
 
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
@@ -205,7 +203,7 @@ def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: fl
         factor=float(curve.factors[place]),
         spend=prices.amount(float(spend)),
         spend_interval=(prices.amount(low), prices.amount(high)),
-        overspend=float(chance_above(most, resampled)),
+        overspend=float((resampled > most).double().mean()),
         error=error,
         error_se=error_se or 0.0,
         guard=guard,
@@ -216,11 +214,6 @@ def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: fl
         confidence=confidence,
         unit=prices,
     )
-
-
-def chance_above(most: float, resampled: Tensor) -> Tensor:
-    """The share of resamples whose mean is above `most`, as in the interval of the mean. [resamples, …] -> […]"""
-    return (resampled > most).double().mean(dim=0)
 
 
 def guard_within(

@@ -30,8 +30,7 @@ def stationary_log(log_matrix: Tensor) -> Tensor:
     p = log_matrix.shape[-1]
     block, entering = log_matrix, []
     for last in range(p - 1, 0, -1):
-        out = torch.logsumexp(block[..., last, :last], dim=-1, keepdim=True)
-        into = block[..., :last, last] - out
+        into = block[..., :last, last] - torch.logsumexp(block[..., last, :last], dim=-1, keepdim=True)
         entering.append(into)
         block = torch.logaddexp(block[..., :last, :last], into[..., :, None] + block[..., last, None, :last])
     log_w = torch.zeros_like(log_matrix[..., 0, :1])

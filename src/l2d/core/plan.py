@@ -1,7 +1,6 @@
 """Whom to ask next, given what was said: plans, what they see, and how rows follow them.
 
-State: the log-odds f_k(x) that each expert is right, who was asked, and what they said. Action: stop with an answer, or ask
-another.
+State: the log-odds f_k(x) that each expert is right, who was asked, and what they said. Action: answer, or ask another.
 """
 
 import itertools
@@ -11,8 +10,6 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-
-from l2d.core.replies import Replies
 
 MOST = 8  # experts: there are 2^p sets of them
 
@@ -66,12 +63,10 @@ def chances_of(weights: Tensor, view: View, asked: Tensor) -> Tensor:
 
 
 def state_features(view: View, asked: Tensor, chances: Tensor) -> Tensor:
-    """The state that the cost from here on depends on: the best answer's chance, that of the best other answer, who
-    is left. The first column is 1. -> [n, G]"""
+    """What the cost from here on depends on: 1, chances of the best answer and the best other one, who is left. -> [n, G]"""
     known, found = torch.sigmoid(view.logits), chances.clamp(min=0)
     best, answer = found.max(dim=1)
-    same = view.same[torch.arange(len(view)), answer]
-    rival = torch.where(same, 0.0, found).amax(dim=1)
+    rival = torch.where(view.same[torch.arange(len(view)), answer], 0.0, found).amax(dim=1)
     common = [torch.ones_like(best), best, best * best, rival, best * rival, known.square().mean(dim=1)]
     return torch.cat([torch.stack(common, dim=1), torch.where(asked, 0.0, known)], dim=1)
 
@@ -130,8 +125,7 @@ def in_turn(experts: Sequence[int], threshold: float) -> Plan:
         order = torch.tensor(experts)
         last = order[(done - 1).clamp(min=0)]
         sure = (done > 0) & (chances.gather(1, last[:, None])[:, 0] >= threshold)
-        stop = sure | (done == len(experts))
-        return torch.where(stop, -1, order[done.clamp(max=len(experts) - 1)]), last
+        return torch.where(sure | (done == len(experts)), -1, order[done.clamp(max=len(experts) - 1)]), last
 
     return plan
 
@@ -182,11 +176,6 @@ def follow(plan: Plan, view: View, chances: Callable[[Tensor, Tensor], Tensor]) 
         going, move = going[move >= 0], move[move >= 0]
         asked[going, move] = True
     return Followed(asked, answer)
-
-
-def view_of(logits: Tensor, replies: Replies, mean: Tensor, std: Tensor) -> View:
-    """mean, std [p, s]: of the signals of the training rows."""
-    return View(logits.float(), replies.kinds, ((replies.signals - mean) / std).nan_to_num().clamp(-5, 5))
 
 
 SIMPLE = ("cascade", "two agree", "majority")

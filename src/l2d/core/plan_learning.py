@@ -38,8 +38,7 @@ def fold_numbers(n: int) -> Tensor:
 
 
 def logistic(points: Tensor, right: Tensor, start: Tensor | None = None) -> Tensor:
-    """Logistic regression with a small ridge penalty, by Newton's method. points [m, F + 1], the last column being 1; right [m] in
-    0 to 1 -> [F + 1]."""
+    """Ridge logistic regression by Newton's method. points [m, F + 1], the last column 1; right [m] in 0 to 1 -> [F + 1]."""
     penalty = PENALTY * len(points) * torch.eye(points.shape[1]).to(points)
     penalty[-1, -1] = 0.0
     weights = torch.zeros_like(penalty[0]) if start is None else start

@@ -66,8 +66,7 @@ def off_policy(turns: list[Turn], errors: Tensor, prices: Tensor, asks: Asks) ->
     for turn in reversed(turns):
         k, move = turn.move.clamp(min=0), (turn.move >= 0)[:, None]
         price = torch.stack([nothing, paid[rows, k]], dim=1)
-        coming = (price + expected).double().T
-        parts = [crossed(turn.features, part, folds, turn.followed)[1] for part in coming]
+        parts = [crossed(turn.features, part, folds, turn.followed)[1] for part in (price + expected).double().T]
         guess = torch.stack(parts, dim=1).double()
         weight = torch.where(turn.followed, 1 / asks.propensity[rows, k].double(), 0.0)
         going = guess + weight[:, None] * (price + value - guess)

@@ -54,9 +54,6 @@ class PriceUnit:
         return "dollars" if self.dollars else "units of one error"
 
 
-UNKNOWN_UNIT = PriceUnit()
-
-
 @dataclass(frozen=True)
 class Prices:
     """Losses and `listed` are in units of one error; amounts that people give or read are in the unit of the prices in training."""

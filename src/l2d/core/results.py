@@ -184,8 +184,7 @@ class RunMetrics(RoutingMetrics):
     plans: PlanEvidence | None = None
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = adapter(RunMetrics).dump_python(self, exclude_defaults=True)
-        return found
+        return adapter(RunMetrics).dump_python(self, exclude_defaults=True)
 
     @property
     def rho(self) -> list[float]:
@@ -197,8 +196,7 @@ def read_metrics(file: Path) -> RunMetrics:
     from pydantic import ValidationError
 
     try:
-        found: RunMetrics = adapter(RunMetrics).validate_json(file.read_bytes())
-        return found
+        return adapter(RunMetrics).validate_json(file.read_bytes())
     except ValidationError as error:
         raise L2DError(f"{file}: {_problem(error.errors(include_url=False))}; force=true re-runs it") from None
 

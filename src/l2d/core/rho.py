@@ -12,8 +12,7 @@ from l2d.utils.parameters import Rho
 
 def cheapest_counts(costs: Tensor) -> Tensor:
     """m_k = number of training points whose cheapest expert is k, at least 1. costs [N, p] -> float64 [p]."""
-    counts = torch.bincount(cheapest(costs), minlength=costs.shape[1])
-    return counts.to(torch.float64).clamp(min=1)
+    return torch.bincount(cheapest(costs), minlength=costs.shape[1]).to(torch.float64).clamp(min=1)
 
 
 def reward_mass(rewards: Tensor) -> Tensor:

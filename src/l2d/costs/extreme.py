@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest
+from l2d.core.metrics import best_single
 from l2d.core.results import ExtremeShares
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
@@ -29,35 +30,27 @@ class ExtremePrices(Cost):
         return extreme_shares(extreme_prices(errors), errors, panel.test.errors, panel.names)
 
 
-def strongest(errors: Tensor) -> int:
-    """The expert with the least mean error, ties to the first. errors [N, p]."""
-    return int(errors.double().mean(dim=0).argmin())
-
-
 def extreme_prices(errors: Tensor) -> Tensor:
     """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of rows is nearest 95 %.
     Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]."""
     p = errors.shape[1]
-    graded = ~((errors == 0) | (errors == 1))
-    if p > MOST_EXPERTS or graded.any():
+    if p > MOST_EXPERTS or not ((errors == 0) | (errors == 1)).all():
         needs = f"extreme prices need at most {MOST_EXPERTS} experts, each right or wrong on every row"
         raise ParameterError("", f"{needs}; use cost=error_plus_cost")
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
     steps = steps[(steps == 0).any(dim=1)]
     prices = steps.double() / STEPS
-    mine = cheapest(patterns + prices[:, None, :]) == strongest(errors)
+    mine = cheapest(patterns + prices[:, None, :]) == best_single(errors)
     away = (100 * (mine * counts).sum(dim=1) - PERCENT * len(errors)).abs()
-    order = (away * (p * STEPS + 1) + steps.sum(dim=1)).argmin()
-    return prices[order]
+    return prices[(away * (p * STEPS + 1) + steps.sum(dim=1)).argmin()]
 
 
 def extreme_shares(prices: Tensor, train: Tensor, test: Tensor, names: Sequence[str]) -> ExtremeShares:
     """The oracle's share of decisions for the expert that is the strongest on the training rows. train, test: errors [N, p]."""
-    strong = strongest(train)
+    strong = best_single(train)
 
     def share(errors: Tensor) -> float:
-        chosen = cheapest(errors + prices)
-        return int((chosen == strong).sum()) / len(errors)
+        return int((cheapest(errors + prices) == strong).sum()) / len(errors)
 
     return ExtremeShares(names[strong], prices.tolist(), PERCENT / 100, share(train), share(test))

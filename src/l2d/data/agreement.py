@@ -147,8 +147,7 @@ def own_function(rule: str) -> Agree:
 
 @dataclass(frozen=True)
 class Said:
-    """The words of p experts on n rows: answers as text [n, p], None for none; confidence, length float64 [n, p],
-    NaN if not known."""
+    """What p experts said on n rows, [n, p] all: answers as text or None; confidence and length float64 or NaN."""
 
     answers: np.ndarray | None
     confidence: np.ndarray

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.core.prices import UNKNOWN_UNIT, PriceUnit
+from l2d.core.prices import PriceUnit
 from l2d.core.replies import ByRow, Replies
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Panel:
     coverage: tuple[float, ...] | None = None
     knows: Tensor | None = None
     learned: bool = False
-    unit: PriceUnit = UNKNOWN_UNIT
+    unit: PriceUnit = field(default_factory=PriceUnit)
     rows_per_day: float | None = None
     confounded: bool = False
     ungraded: tuple[Tensor, Answers] | None = None

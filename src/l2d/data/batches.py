@@ -107,8 +107,7 @@ def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
     x = x + draws[:, 1:2]
     inside = ((y >= 0) & (y < h))[:, :, None] & ((x >= 0) & (x < w))[:, None, :]
     rows = torch.arange(b, device=images.device)[:, None, None]
-    moved = images[rows, y.clamp(0, h - 1)[:, :, None], x.clamp(0, w - 1)[:, None, :]]
-    return moved * inside[..., None]
+    return images[rows, y.clamp(0, h - 1)[:, :, None], x.clamp(0, w - 1)[:, None, :]] * inside[..., None]
 
 
 class Batches:

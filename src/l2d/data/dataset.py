@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from l2d.data.arrays import Arrays
     from l2d.data.text.encoders import Encoder
 
 
 class DatasetBase:
-    """`load` and `fingerprint` are the dataset's own; the rest has defaults. encoder: the reader of its texts. files: a folder, a
-    glob or a URL that only large/ reads, in parts."""
+    """`load` and `fingerprint` are its own. encoder: reads its texts. files: a folder, glob or URL for large/ alone."""
 
     encoder: Encoder | None = None
     files: str | None = None

@@ -184,13 +184,11 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     pa.default_memory_pool().release_unused()  # reading took more than twice the file's size
     if not table.num_rows:
         raise L2DError(f"{path}: no rows")
-    # Indices and dictionaries are written by pandas.
+    # Indices and dictionaries are written by pandas. Python's times have no ns.
     columns = {name: table[name] for name in table.column_names if not name.startswith("__index_level_")}
     dictionaries = {name: cells for name, cells in columns.items() if pa.types.is_dictionary(cells.type)}
     times = {name: pa.timestamp("us", one.type.tz) for name, one in columns.items() if pa.types.is_timestamp(one.type)}
-    times |= {
-        name: pa.duration("us") for name, one in columns.items() if pa.types.is_duration(one.type)
-    }  # Python's have no ns
+    times |= {name: pa.duration("us") for name, one in columns.items() if pa.types.is_duration(one.type)}
     kinds = {**times, **{name: cells.type.value_type for name, cells in dictionaries.items()}}
     return Sheet(path, columns | {name: columns[name].cast(kind, safe=False) for name, kind in kinds.items()})
 

@@ -56,8 +56,7 @@ class Split:
 def groups_of_equal_texts(texts: list[str]) -> Tensor:
     """int [n]: equal numbers for texts that are equal up to white space."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts]
-    return torch.tensor(found, dtype=torch.int64)
+    return torch.tensor([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts], dtype=torch.int64)
 
 
 def draw_whole_groups(draw: Callable[[Tensor], Sides], labels: Tensor, groups: Tensor | None) -> Sides:

@@ -54,8 +54,7 @@ def fit_experts(
         for number, fold in enumerate(held_out):
             others = rows[~torch.isin(rows, fold)]
             seed = derive_seed(request.seed, "experts", k, "fold", number)
-            part = f"{title}, fold {number + 1} of {folds}"
-            train[fold, k], _ = classifiers.answers(others, fold, False, seed, part)
+            train[fold, k], _ = classifiers.answers(others, fold, False, seed, f"{title}, fold {number + 1} of {folds}")
     del classifiers
     free_memory()  # the router comes next, on the same device
     smallest = np.min_scalar_type(arrays.num_classes - 1)
@@ -106,8 +105,7 @@ class Classifiers:
         trainer = self._trainer(parts, LambdaCallback(on_train_epoch_end=advance))
         labels, unused = self.arrays.train_labels[rows], torch.zeros(len(rows), 0)
         drawn: Any = {"seed": seed, "augment": recipe.augment, "pad": self.arrays.train_inputs.shape[1] // 8}
-        inputs = self._placed("train", trainer)
-        batches = Batches(inputs, rows, unused, labels, recipe.batch_size, parts=parts, **drawn)
+        batches = Batches(self._placed("train", trainer), rows, unused, labels, recipe.batch_size, parts=parts, **drawn)
         if min(batches.sizes) < 2:
             problem = f"leaves {title} a batch of one row, which batch normalisation cannot take"
             raise ParameterError("recipe.batch_size", problem, recipe.batch_size)
@@ -138,9 +136,8 @@ class Classifiers:
             return torch.zeros(0, dtype=torch.int64)
         inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
         size = eval_batch(inputs.tensor, classifier.parts)
-        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, size))
-        assert outputs is not None
-        scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
+        outputs: Any = trainer.predict(classifier, Batches(inputs, rows, unused, rows, size))
+        scores = torch.cat(outputs)
         if not scores.isfinite().all():
             raise ParameterError("recipe.optimizer.lr", "training diverged: the scores are not finite; lower it")
         return scores.argmax(dim=1).cpu()

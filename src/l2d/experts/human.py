@@ -1,9 +1,8 @@
-"""People as experts, beside machine experts: CIFAR-N's annotators and, on CIFAR-10's test images, CIFAR-10H's votes, read from
-<data_dir>/human/ (docs/human_experts.md)."""
+"""People as experts, beside machines: CIFAR-N's annotators and CIFAR-10H's votes (docs/human_experts.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -15,8 +14,6 @@ from l2d.utils.parameters import Count
 from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
 # CIFAR-N's file, its keys, one per person, and CIFAR-10H's file, if the test images have votes.

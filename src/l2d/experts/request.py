@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l2d.utils.errors import L2DError
 from l2d.utils.parameters import Seed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from torch import Tensor
 
     from l2d.data.arrays import Arrays, Panel
@@ -30,8 +29,7 @@ class ComputeOptions:
 
 @dataclass(frozen=True)
 class ExpertRequest:
-    """train: rows of the training split: experts must not learn from the others of `arrays`. coverage: the share of the classes
-    that each expert knows, if the setup gives it."""
+    """train: the rows of `arrays` that experts may learn from. coverage: the share of the classes that each knows."""
 
     arrays: Arrays
     train: Tensor

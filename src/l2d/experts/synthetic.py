@@ -22,8 +22,7 @@ def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generat
 
     p = int(owners.max()) + 1
     guesses = torch.from_numpy(rng.integers(0, len(owners), size=(len(labels), p)))
-    knows = owners[labels][:, None] == torch.arange(p)
-    return torch.where(knows, labels[:, None], guesses)
+    return torch.where(owners[labels][:, None] == torch.arange(p), labels[:, None], guesses)
 
 
 class SyntheticExperts(Experts):

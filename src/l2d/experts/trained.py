@@ -1,11 +1,7 @@
 """Experts that are classifiers: each learns its own classes and a small share of the others (the paper's "real experts")."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import Any
 
 from l2d.config import Recipe
 from l2d.data.arrays import Panel
@@ -13,9 +9,6 @@ from l2d.experts.partition import class_owners, class_panel
 from l2d.experts.request import ExpertRequest, Experts
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Count, Factory, Seed, Share
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class TrainedExperts(Experts):
@@ -31,16 +24,12 @@ class TrainedExperts(Experts):
     def panel(self, request: ExpertRequest) -> Panel:
         import torch
 
+        from l2d.experts.classifier import fit_experts
+
         owners = class_owners(request.coverage, request.arrays.num_classes)
         if self.cross_fit > len(request.train):
             raise ParameterError("cross_fit", f"there are only {len(request.train):,} training rows", self.cross_fit)
-        made = request.cache.get(lambda: self._make(request, owners))
+        given: Any = {"network": self.network, "recipe": self.recipe, "fraction": self.fraction}
+        made = request.cache.get(lambda: fit_experts(request, owners, folds=self.cross_fit, **given))
         train, test = (torch.from_numpy(made[name]).long() for name in ("train", "test"))
         return replace(class_panel(request.arrays, request.coverage, train, test), learned=self.cross_fit == 1)
-
-    def _make(self, request: ExpertRequest, owners: Tensor) -> dict[str, np.ndarray]:
-        from l2d.experts.classifier import fit_experts
-
-        return fit_experts(
-            request, owners, network=self.network, recipe=self.recipe, fraction=self.fraction, folds=self.cross_fit
-        )

@@ -25,9 +25,8 @@ MOST_DIFFERENT = 10_000  # rows of a table by category
 
 @dataclass(frozen=True)
 class Known:
-    """The result of the first pass. mean, std float64 [6, F]: of each fit's training rows; a constant column has std
-    1. rows int [6].
-    least, most [p]: errors of each expert. share: of the rows that are sampled. gaps: whether some outcome is missing."""
+    """The result of the first pass. mean, std float64 [6, F], rows int [6]: of each fit's training rows; a constant column has std
+    1. least, most [p]: errors of each expert. share: of the rows that are sampled. gaps: whether some outcome is missing."""
 
     mean: Tensor
     std: Tensor
@@ -142,8 +141,7 @@ def different(method: SimpleRouter, known: Known, rows: Rows) -> Sums:
     counted = torch.cat([torch.ones(len(rows), 1), right.nan_to_num(nan=0.0), asked], dim=1)
     spread = torch.zeros(len(rows), FOLDS, counted.shape[1], dtype=torch.float64)
     spread[torch.arange(len(rows)), rows.folds] = counted.double()
-    own = {"values": rows.inputs.numpy(), "sums": spread.numpy()}
-    return {**alike(own), **rows.sample(known.share)}
+    return {**alike({"values": rows.inputs.numpy(), "sums": spread.numpy()}), **rows.sample(known.share)}
 
 
 def alike(found: Sums) -> Sums:

@@ -87,8 +87,7 @@ def pooled(one: Sums, two: Sums) -> Sums:
 
 
 def _pooled(key: str, n: tuple[int, int], one: Any, two: Any) -> Any:
-    """Counts are added, other numbers averaged. The squares of a standard error are those of the rows' deviations from the common
-    mean."""
+    """Counts are added, other numbers averaged; standard errors are of deviations from the common mean."""
     if isinstance(one, Mapping):
         found = {name: _pooled(name, n, value, two[name]) for name, value in one.items()}
         if "standard_error" in one and key != "validation":  # which is the same for all blocks

@@ -1,5 +1,4 @@
-"""The rows of a block as tensors, and a pass over all rows on Ray Data: sums of each piece, joined in their order. A finished pass
-is kept in the run's folder."""
+"""The rows of a block as tensors, and a pass over all rows on Ray Data: sums of each piece, joined in their order."""
 
 from __future__ import annotations
 

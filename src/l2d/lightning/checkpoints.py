@@ -68,7 +68,6 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise L2DError(f"{path}: damaged checkpoint ({type(error).__name__}); force=true starts anew") from error
-    return content

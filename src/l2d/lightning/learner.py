@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
@@ -19,13 +19,13 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from l2d.config import Recipe
 from l2d.data.batches import Batch
-from l2d.lightning.compiling import compiled_features
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.user_errors import TERMINATED
 
 # What a CPU uses instead of the recipe's values.
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false"}
 STREAMS = "random_streams"  # in a checkpoint
+VERSIONS = 1000  # compiled, one per kind of network and shape of batch; torch silently stops after eight by default
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -162,6 +162,19 @@ def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRSchedul
     peak = [group["lr"] for group in optimizer.param_groups]
     rise = max(0.2, 2 / (steps + 1))  # at least one step, or OneCycleLR divides by zero
     return OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=rise, cycle_momentum=False)
+
+
+@cache
+def compiled_features(mode: str) -> Callable[[Any, Tensor], Tensor]:
+    """`Network.features`, compiled. The network is an argument: with the same layers, it reuses the code of runs before."""
+    from torch.compiler import config as limits
+
+    limits.recompile_limit = limits.accumulated_recompile_limit = VERSIONS
+    return torch.compile(features_of, mode=mode, dynamic=False)
+
+
+def features_of(network: Any, inputs: Tensor) -> Tensor:
+    return network.features(inputs)
 
 
 def search_convolutions(on: bool) -> None:

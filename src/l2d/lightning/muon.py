@@ -108,8 +108,7 @@ def orthogonal(*given: Tensor) -> tuple[Tensor, ...]:
 def recorded(shapes: tuple[tuple[int, ...], ...], device: torch.device) -> Callable[..., tuple[Tensor, ...]]:
     """`orthogonal` as one CUDA graph, shared by all runs of a process: it has a hundred short operations."""
     samples = tuple(torch.zeros(shape, dtype=torch.bfloat16, device=device) for shape in shapes)
-    compute: Any = torch.cuda.make_graphed_callables(orthogonal, samples)
-    return compute
+    return torch.cuda.make_graphed_callables(orthogonal, samples)  # type: ignore[return-value]
 
 
 def newton_schulz(stack: Tensor) -> Tensor:

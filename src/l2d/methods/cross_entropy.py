@@ -118,8 +118,7 @@ def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
 
 
 class Focal(Method):
-    """The focal loss (Lin et al. 2017): less weight on easy examples. No posterior: at the minimiser softmax(f) is not each
-    expert's chance of being the cheapest."""
+    """The focal loss (Lin et al. 2017): less weight on easy examples, so softmax(f) is no posterior."""
 
     def __init__(self, *, gamma: NonNegative, **given: Any) -> None:
         super().__init__(**given)

@@ -24,8 +24,7 @@ def one_vs_all_loss(scores: Tensor, rewards: Tensor) -> Tensor:
 def first_confident(scores: Tensor, order: Tensor, threshold: float) -> Tensor:
     """The first expert in `order` with σ(f_k) ≥ threshold, else the one with the highest score. [B, p], int [q] -> int [B]."""
     confident = torch.sigmoid(scores)[:, order] >= threshold
-    first = order[confident.int().argmax(dim=1)]
-    return torch.where(confident.any(dim=1), first, argmax_last(scores))
+    return torch.where(confident.any(dim=1), order[confident.int().argmax(dim=1)], argmax_last(scores))
 
 
 class OneVsAll(Method):

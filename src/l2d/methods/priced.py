@@ -111,8 +111,7 @@ class Plugin(Priced):
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
-        means = mean_by_label(evidence.errors, evidence.labels, self.num_classes, self.smoothing)
-        self.error_given_label.copy_(means)
+        self.error_given_label.copy_(mean_by_label(evidence.errors, evidence.labels, self.num_classes, self.smoothing))
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return label_loss(self.apart(outputs)[0], labels)

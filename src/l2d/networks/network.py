@@ -1,5 +1,6 @@
 """The base class of router networks: from a batch of one kind of input to outputs [B, num_outputs]."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -7,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from l2d.data.text.tokens import is_tokens
-from l2d.lightning.compiling import Features
 from l2d.networks.prices import PriceModel
 from l2d.utils.errors import ParameterError
 
 # For each kind of input: what it is, and a router that reads it.
 KINDS = {"images": "images", "rows": "rows of numbers", "tokens": "one text (dataset.text=COLUMN, no dataset.features)"}
 READERS = {"images": "resnet18_slim recipe=small", "rows": "mlp recipe=table", "tokens": "minilm_tuned"}
+
+Features = Callable[[Any, Tensor], Tensor]  # of a network and inputs
 
 
 class Network(nn.Module):
@@ -39,7 +41,7 @@ class Network(nn.Module):
         features = self.features(inputs) if compute is None else compute(self, inputs)
         # In half precision scores would tie, and ties go to the last expert.
         with torch.autocast(inputs.device.type, enabled=False):
-            outputs: Tensor = self.head(features.float())
+            outputs = self.head(features.float())
         return self.with_prices(outputs, inputs)
 
     def with_prices(self, outputs: Tensor, inputs: Tensor) -> Tensor:

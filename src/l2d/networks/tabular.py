@@ -65,5 +65,4 @@ class MLP(Network):
     def features(self, inputs: Tensor) -> Tensor:
         near = inputs.to(self.mean.dtype) - self.mean
         near.mul_(1 / self.std).clamp_(-FAR, FAR)  # limits outliers; in place, which is faster on a CPU
-        features: Tensor = self.net(near)
-        return features
+        return self.net(near)

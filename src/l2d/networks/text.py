@@ -37,8 +37,7 @@ class TextEncoder(Network):
         fill = self.net.config.pad_token_id or 0  # any token: the mask hides it
         states = self.net(input_ids=inputs.masked_fill(~mask, fill).clamp(min=0).long(), attention_mask=mask.long())
         weights = mask[..., None].float()
-        features: Tensor = self.dropout((states.last_hidden_state.float() * weights).sum(1) / weights.sum(1))
-        return features
+        return self.dropout((states.last_hidden_state.float() * weights).sum(1) / weights.sum(1))
 
     def check_inputs(self, inputs: Tensor) -> None:
         super().check_inputs(inputs)

@@ -39,8 +39,7 @@ class ResNet18(Network):
 
     def features(self, inputs: Tensor) -> Tensor:
         pixels = inputs.permute(0, 3, 1, 2).to(self.mean.dtype)
-        features: Tensor = self.net((pixels - self.mean) / self.std)
-        return features
+        return self.net((pixels - self.mean) / self.std)
 
 
 def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:

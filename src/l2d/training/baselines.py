@@ -54,8 +54,7 @@ def best_of_neighbours(splits: Splits) -> Tensor:
 def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]) -> Tensor:
     """The expert with the least mean cost in each category, or over all rows where a category is new. costs [n, p]."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known))}
-    member = torch.tensor([numbers[name] for name in known])
-    sums, _ = group_sums(member, costs.double(), len(numbers) + 1)
+    sums, _ = group_sums(torch.tensor([numbers[name] for name in known]), costs.double(), len(numbers) + 1)
     sums[-1] = costs.double().sum(dim=0)  # of all rows
     # Sums are enough: all experts of a category have the same number of rows.
     return argmax_last(-sums)[[numbers.get(name, len(numbers)) for name in queries]]

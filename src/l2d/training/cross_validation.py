@@ -24,8 +24,7 @@ from l2d.data.arrays import Arrays
 from l2d.data.splits import cross_validation_fold, pooled, with_test_fold
 from l2d.methods.method import Method
 from l2d.runs.folder import RunFolder
-from l2d.training.fitted import Fitted, LearnedRows, learned_rows
-from l2d.training.plans import rivals, with_plan_names
+from l2d.training.fitted import Fitted, LearnedRows, learned_rows, rivals, with_plan_names
 from l2d.training.score import Judged, RoutedRows, Scored, guard_of, held_out, measured, score_router
 from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError
@@ -116,13 +115,9 @@ class FoldedRows:
     whole: Arrays
     data: str
 
-    @property
-    def seed(self) -> int:
-        return derive_seed(self.experiment.settings.seed, "test folds")
-
     def fold(self, number: int, run: RunFolder) -> Fold:
         """Train a router without a fold's rows and judge it there, unless that is done already."""
-        seed = self.seed
+        seed = derive_seed(self.experiment.settings.seed, "test folds")
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
         arrays, rows = with_test_fold(self.whole, fold, seed)
         if not run.finished:
@@ -130,8 +125,7 @@ class FoldedRows:
             others, _ = cross_validation_fold(self.whole, fold, seed)
             _, following = cross_validation_fold(self.whole, next_fold, seed)
             splits = partial(self.splits, arrays, f"fold {fold} of {seed}")
-            source = Source(splits, partial(score_fold, others, following))
-            train(replace(self.experiment, logger=CSV), run, source)
+            train(replace(self.experiment, logger=CSV), run, Source(splits, partial(score_fold, others, following)))
             # If several processes train one run: until the main one has written the fold, which all read.
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.barrier()
@@ -191,8 +185,7 @@ def score_out_of_fold(folds: Sequence[Fold], whole: Arrays, fitted: Fitted) -> S
 
 
 def learned_by_both(folds: Sequence[Fold], fitted: Fitted) -> tuple[LearnedRows, LearnedRows] | None:
-    """The expectations of the final router, for which a budget must hold, and of those of folds on the same rows;
-    None: prices are fixed."""
+    """The expectations of the final router and of the folds' on the same rows, for budgets; None: prices are fixed."""
     found = [fold.learned for fold in folds if fold.learned is not None]
     if not found:
         return None

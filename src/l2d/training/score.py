@@ -19,8 +19,7 @@ from l2d.core.results import Capabilities, DecisionLosses, LoggedOutcomes, RowCo
 from l2d.data.splits import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
-from l2d.training.fitted import Fitted, LearnedRows
-from l2d.training.plans import plan_evidence, plan_outcomes, with_plan_names
+from l2d.training.fitted import Fitted, LearnedRows, plan_evidence, plan_outcomes, with_plan_names
 from l2d.utils.errors import L2DError
 
 RARE = 0.02  # a propensity
@@ -149,10 +148,9 @@ def measured(
     if plans:  # a plan for all rows is no collapse
         routing = replace(routing, collapsed_expert=None)
     alone = (test.decisions, splits.train_costs[:, :singles], costs)
-    by_category = metrics_.by_category(categories, *alone, from_log=from_log) if categories else None
     return RunMetrics(
         **{**vars(routing), "baselines": replace(routing.baselines, **simple)},
-        by_category=by_category,
+        by_category=metrics_.by_category(categories, *alone, from_log=from_log) if categories else None,
         calibration=calibration_on(method, test),
         log=about_the_log(splits, test, guarded, guard),
         guarded=metrics_.guarded_score(guard, guarded, costs, test.prices, names),
@@ -203,8 +201,7 @@ def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dic
 
 
 def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
-    """The calibration of the posterior or, without one, of the estimated errors. None for a log, whose costs are
-    right only in the mean."""
+    """Of the posterior, or of the estimated errors. None for a log, whose costs are right only in the mean."""
     if rows.logged is not None:
         return None
     if rows.posterior is not None:
@@ -221,8 +218,7 @@ def held_out(
     groups: Tensor | None = None,
     learned: Sequence[LearnedRows] | None = None,
 ) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. chosen_on: costs that choose the best single expert.
-    groups: int [n], equal for rows that belong together."""
+    """A HeldOut as tensors; none if the method's prices cannot change. chosen_on: costs that choose the best expert."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()

@@ -1,8 +1,8 @@
 """The steps of a run: assemble, build, fit, score, write."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,8 +33,7 @@ from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, READING, RouterDescription, write_weights
 from l2d.runs.folder import FOLDS, RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
-from l2d.training.fitted import Fitted
-from l2d.training.plans import deployed
+from l2d.training.fitted import Fitted, deployed
 from l2d.training.score import Judged, Scored, judge_validation, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted
@@ -56,8 +55,7 @@ def train(
     run: RunFolder | None = None,
     source: Source = Source(),  # noqa: B008 (frozen)
 ) -> RunMetrics:
-    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. After running out of memory the run resumes
-    like a killed one, with smaller micro-batches."""
+    """Train, score and write a run. Out of memory, it resumes like a killed one, with smaller micro-batches."""
     experiment = with_fingerprints(experiment)
     run, timer, parts = run or RunFolder.of(experiment.plain), Timer(), 1
     while True:
@@ -83,17 +81,19 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
             run.check_data(data_fingerprint(experiment))
             return run.metrics()
         begin(experiment, run, splits, router)
-        with make_tracker(experiment, run) as tracker, sparing(experiment, data):
-            checkpoint = checkpoint_of(experiment, run.checkpoints)
-            trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
-            run_epochs(trainer, router, data, run)
-            if trainer.current_epoch < experiment.recipe.epochs and is_main_process():
-                ended = f"stopped after epoch {trainer.current_epoch} of {experiment.recipe.epochs}"
-                tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
-            scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
-            tracker.report(scored.metrics)
-        timing = timer.record(len(splits.train)) | {"batch_parts": parts}
-        write(experiment, run, splits, router, scored, timing)
+        with make_tracker(experiment, run) as tracker:
+            try:
+                checkpoint = checkpoint_of(experiment, run.checkpoints)
+                trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
+                run_epochs(trainer, router, data, run)
+                if trainer.current_epoch < experiment.recipe.epochs and is_main_process():
+                    ended = f"stopped after epoch {trainer.current_epoch} of {experiment.recipe.epochs}"
+                    tell(run, f"{ended}: recipe.patience={experiment.recipe.patience}\n{run.path}")
+                scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
+                tracker.report(scored.metrics)
+            except RuntimeError as error:
+                raise OutOfMemory(smaller_batches(error, experiment, data)) from error
+        write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
     return scored.metrics
 
 
@@ -162,16 +162,7 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
     config = dict(experiment.plain)
     info = RunInfo(run.path, cell_path(config), f"seed={experiment.seed}", list(choices(config).values()), config)
-    tracker: CsvTracker = make(experiment.logger, info=info) if is_main_process() else CsvTracker(info)
-    return tracker
-
-
-@contextmanager
-def sparing(experiment: Experiment, data: DeferralData) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise OutOfMemory(smaller_batches(error, experiment, data)) from error
+    return make(experiment.logger, info=info) if is_main_process() else CsvTracker(info)
 
 
 def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralData) -> int:
@@ -236,20 +227,19 @@ def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str
     """The weights, the rows to fit a guard to, a summary of the training inputs, and what the encoder of texts has learned."""
     kept = {f"{HELD_OUT}.{name}": value for name, value in judged.held_out.items()}
     kept |= {f"{READING}.{name}": torch.from_numpy(array) for name, array in splits.arrays.reading.items()}
-    return router.weights() | kept | summary_tensors(splits.train.source, splits.train.rows)
+    return router.state_dict() | kept | summary_tensors(splits.train.source, splits.train.rows)
 
 
 def describe(experiment: Experiment, splits: Splits, router: RouterModule, guard: Guard) -> RouterDescription:
     """The facts that `l2d route` needs beside the weights and the config, since it has no data."""
     guard, plan = deployed(router.network, splits, guard)
-    reads = experiment.plain["dataset"].get("encoder")
     return RouterDescription(
         experts=splits.panel.names,
         prices=None if splits.prices is None else tuple(splits.prices.tolist()),
         num_classes=splits.arrays.num_classes,
         shape=tuple(splits.train.source.shape[1:]),
         seen=splits.arrays.seen,
-        encoder=None if splits.arrays.seen.text is None else reads,
+        encoder=None if splits.arrays.seen.text is None else experiment.plain["dataset"].get("encoder"),
         guard=guard,
         plan=plan,
     )

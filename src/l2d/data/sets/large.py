@@ -43,8 +43,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that are read. words: the features that are words. propensities: none, or one per expert. text: the column of
-    it; rows without one are left out."""
+    """Columns to read. words: features that are words. propensities: none or one per expert. text: rows without are left out."""
 
     experts: tuple[Expert, ...]
     features: tuple[str, ...]

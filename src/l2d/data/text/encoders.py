@@ -178,8 +178,7 @@ class Embeddings(Encoder):
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(device)
         states = network(input_ids=words, attention_mask=mask).last_hidden_state.float()
         weights = mask[..., None].float()
-        mean = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
-        return np.asarray(normalize(mean, dim=-1).cpu())
+        return normalize((states * weights).sum(1) / weights.sum(1).clamp(min=1), dim=-1).cpu().numpy()
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:

@@ -64,7 +64,6 @@ class Best(Estimator):
 
     @property
     def member(self) -> Estimator:
-        """The chosen one."""
         found = self.members[int(self.chosen)]
         assert isinstance(found, Estimator)
         return found
@@ -92,8 +91,7 @@ class Best(Estimator):
         self.member.add_expert(inputs, right)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found: Tensor = self.member(inputs)
-        return found
+        return self.member(inputs)
 
 
 def losses_of(estimates: Tensor, rows: FitRows) -> Tensor:

@@ -29,7 +29,7 @@ class Clusters(Scaled):
         right = rows.right.float()
         counts = [k for k in CLUSTERS if 2 * k <= len(rows)] or [1] if self.asked is None else [self.asked]
         found, made, some = {}, {}, shuffled(len(rows), "clusters")[:CLUSTERED]
-        self.set_scale(rows.inputs, unit=False)
+        self.set_scale(rows.inputs)
         plain = self.scaled(rows.inputs)
         for unit, points in ((False, plain), (True, torch.nn.functional.normalize(plain, dim=1))):
             for k in counts:

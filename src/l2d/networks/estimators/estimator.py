@@ -86,9 +86,9 @@ class Scaled(Estimator):
         super().__init__()
         self.unit = torch.tensor(False)
 
-    def set_scale(self, inputs: Tensor, *, unit: bool) -> None:
+    def set_scale(self, inputs: Tensor) -> None:
         self.mean, self.std = scale_of(inputs.float())
-        self.unit = torch.tensor(unit)
+        self.unit = torch.tensor(False)
 
     def scaled(self, inputs: Tensor) -> Tensor:
         values = ((inputs.float() - self.mean) / self.std).clamp(-FAR, FAR)

@@ -20,7 +20,7 @@ class Ridge(Scaled):
     bias: Tensor
 
     def fit(self, rows: FitRows) -> None:
-        self.set_scale(rows.inputs, unit=False)
+        self.set_scale(rows.inputs)
         points, right = self.scaled(rows.inputs).double(), rows.right.double()
         asked = ~right.isnan()
         if asked.all():  # one decomposition, and one penalty, for all experts
@@ -50,7 +50,7 @@ class LabelClassifier(Scaled):
         known = rows.labels >= 0
         if not known.any():
             raise ParameterError("", NO_LABELS)
-        self.set_scale(rows.inputs, unit=False)
+        self.set_scale(rows.inputs)
         found, labels = rows.labels[known].unique(return_inverse=True)
         points, right = self.scaled(rows.inputs[known]), rows.right.float()
         self.table = smoothed_means(labels, right[known], len(found), right.nanmean(dim=0))

@@ -43,8 +43,7 @@ class Lookup(Estimator):
         near, known = self.category(inputs)
         self.overall = torch.cat([self.overall, right.float().mean()[None]])
         mine = right.float().where(known[:, 0], torch.nan)[:, None]
-        column = smoothed_means(near, mine, len(self.different), self.overall[-1])
-        self.table = torch.cat([self.table, column], dim=1)
+        self.table = torch.cat([self.table, smoothed_means(near, mine, len(self.different), self.overall[-1])], dim=1)
 
     def category(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest of the different rows [B], and whether it is equal [B, 1]."""

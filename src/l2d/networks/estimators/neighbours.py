@@ -58,7 +58,7 @@ class Neighbours(Scaled):
         judged = shuffled(len(rows), "judged neighbours")[:JUDGED]
         counts = [k for k in NEIGHBOURS if k < least] or [1] if self.asked_for is None else [self.asked_for]
         found: dict[tuple[int, bool], Tensor] = {}
-        self.set_scale(rows.inputs, unit=False)
+        self.set_scale(rows.inputs)
         points = self.scaled(rows.inputs)
         by_unit = {False: points, True: torch.nn.functional.normalize(points, dim=1)}
         for unit, self.kept in by_unit.items():

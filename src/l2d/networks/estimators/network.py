@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from l2d.core.newcomer import Borrowed
-from l2d.lightning.compiling import Features
 from l2d.networks.estimators.estimator import Estimator, FitRows, resize_buffers
-from l2d.networks.network import KINDS, Network, input_kind
+from l2d.networks.network import KINDS, Features, Network, input_kind
 from l2d.utils.errors import ParameterError
 
 CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit

@@ -30,7 +30,7 @@ class Perceptron(Scaled):
     table: Tensor
 
     def fit(self, rows: FitRows) -> None:
-        self.set_scale(rows.inputs, unit=False)
+        self.set_scale(rows.inputs)
         right, known = rows.right.float(), rows.labels >= 0
         kinds, labels = rows.labels.clamp(min=0).unique(return_inverse=True)
         count = len(kinds) if known.any() else 0

@@ -20,7 +20,6 @@ from l2d.core.plan import (
     one_choice,
     simple_candidates,
     simple_plan,
-    view_of,
 )
 from l2d.core.plan_learning import Rows, induct, learn_chances
 from l2d.core.plan_log import off_policy, reached, supported, turns_of
@@ -67,7 +66,7 @@ class Planner(Best):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.followings: dict[tuple[str, tuple[int, ...], float], Followed] = {}
+        self.followings: dict[tuple[str, tuple[int, ...], float] | None, Followed] = {}
 
     def fit(self, rows: FitRows) -> None:
         check_rows(rows)
@@ -85,8 +84,7 @@ class Planner(Best):
         self.kinds, self.signals, self.right = replies.kinds, seen, rows.right.float()
         if (asks := replies.asks) is not None:
             self.right, self.turn, self.propensity = asks.right.float(), asks.turn, asks.propensity
-        view = self.view(self.logits, replies)
-        self.chances = learn_chances(view, self.right, self.seen)
+        self.chances = learn_chances(self.view(self.logits, replies), self.right, self.seen)
         self.plan_at(paid.float().contiguous())
 
     @property
@@ -115,7 +113,8 @@ class Planner(Best):
         return Rows.of(self.view(self.logits, Replies(self.kinds, self.signals)), self.right, self.chances, self.seen)
 
     def view(self, logits: Tensor, replies: Replies) -> View:
-        return view_of(logits, replies, self.mean, self.std)
+        signals = ((replies.signals - self.mean) / self.std).nan_to_num().clamp(-5, 5)
+        return View(logits.float(), replies.kinds, signals)
 
     def plan_at(self, paid: Tensor, factor: float = 1.0) -> None:
         """Induction, and the best plan of each simple kind, at these prices [n, p] of the training rows, times the factor."""
@@ -142,11 +141,10 @@ class Planner(Best):
         if self.asks is not None:
             turns = turns_of(plan, rows.view, self.asks, rows.known)
             return off_policy(turns, errors, paid, self.asks) if supported(turns) else in_vain(paid)
-        if name is None:
-            return rows.follow(plan).costs(errors, paid)
-        if name not in self.followings:  # prices change nothing in them
-            self.followings[name] = rows.follow(plan)
-        return self.followings[name].costs(errors, paid)
+        followed = self.followings.get(name) or rows.follow(plan)
+        if name is not None:  # prices change nothing in these
+            self.followings[name] = followed
+        return followed.costs(errors, paid)
 
     def alone(self, paid: Tensor) -> tuple[Tensor, Tensor]:
         """The same of each expert, [n, p] both."""
@@ -158,7 +156,6 @@ class Planner(Best):
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """By name."""
         names, found = plan_names(self.right.shape[1]), {ONCE: one_choice(self.factor * self.paid.mean(dim=0))}
         for kind, (*experts, threshold) in zip(names[1:-1], self.simple.tolist(), strict=True):
             found[kind] = simple_plan(kind, [int(k) for k in experts if k >= 0], threshold)
@@ -196,8 +193,7 @@ class Planner(Best):
         for place, (name, plan) in enumerate(self.plans.items()):
             cost, spent = (float(part.mean()) for part in self.judged(plan, self.paid))
             asked = [str(k) for k in members[place - 1]] if 0 < place <= len(members) else ["any"]
-            ones = torch.ones_like(self.paid)
-            calls = float(self.judged(plan, ones)[1].mean())
+            calls = float(self.judged(plan, torch.ones_like(self.paid))[1].mean())
             rows.append([name, ", ".join(asked), f"{cost:.4f}", f"{spent:.4f}", f"{calls:.2f}"])
         table = aligned(["plan", "experts, from 1", "cost", "of which price", "calls"], rows)
         write_text(file, f"{file.read_text(encoding='utf-8')}\n{table}\n")
