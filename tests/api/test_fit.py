@@ -325,6 +325,9 @@ def test_prices_may_change_later(rows: Rows) -> None:
     assert router.score(X, errors=errors) == router.score(X, errors=errors, prices=[0.1, 0.1, 0.1])
     assert router.at([3, 0, 3]).score(X, errors=errors).single_losses["expert 1"] > 3
     assert "3 numbers" in repr(router)
+    for name in ("budget", "max_error"):
+        with pytest.raises(ParameterError, match=f"^{name}=0.12: "):
+            router.at(**dict[str, Any]({name: "0.12"}))
     assert set(router.at([3, 0, 3]).decide(X).tolist()) == {1}
     whole = fit(X, errors + 0.1, labels=labels, method="plugin", options=quick(1))
     with pytest.raises(ParameterError, match=r"^prices: .*whole costs"):
@@ -413,6 +416,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "labels": ({"labels": [1, 2]}, "^labels: .*240"),
     "text": ({"options": {"dataset.text": "prompt"}}, "^text=prompt: "),
     "one text": ({"X": "text"}, "^X: .*list"),
+    "two rows": ({"X": [[1, 2]] * 2, "costs": [[0, 1]] * 2}, "^costs, errors: 2 "),
+    "unequal rows": ({"X": [[1, 2], [3], [4]], "costs": [[0, 1]] * 3}, "^X: "),
+    "unequal costs": ({"X": [[1]] * 3, "costs": [[0, 1], [1], [0]]}, "^costs: "),
+    "unequal prices": ({"costs": None, "errors": np.zeros((N, 2)), "prices": [[1], [1, 2]]}, "^prices: "),
 }
 
 

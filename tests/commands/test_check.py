@@ -96,6 +96,17 @@ def test_all_faults_and_their_rows(tmp_path: Path, capsys: Captured) -> None:
     assert words  # what to run when they are corrected
 
 
+@pytest.mark.parametrize("words", [("ja", "nein"), ("oui", "non")])
+def test_grades_in_other_languages_are_one_fault_each(words: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
+    cells, graded = messy(), [words[k % 3 % 2] for k in range(60)]
+    log = write(tmp_path, {**cells, "thumbs": graded}, "log.csv")
+    queries = write(tmp_path, {"x": [*range(60)], "correct_a": graded, "correct_b": [0, 1] * 30})
+    for path, column in ((log, "thumbs"), (queries, "correct_a")):
+        faults = [line for line in checked(path, capsys, status=1)[2].splitlines() if "fault" in line]
+        assert len(faults) == 1
+        assert all(told in faults[0] for told in (f"column {column}: ", *words))
+
+
 def test_a_table_with_a_row_per_query(tmp_path: Path, capsys: Captured) -> None:
     cells = {**GOOD, "note": [QUERIES[i % 4] for i in range(10)], "price_a": [1] * 10, "price_b": [2] * 10}
     roles, words, _ = checked(write(tmp_path, cells), capsys)
@@ -264,10 +275,11 @@ def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
         main(["check", str(tmp_path / "log.sqlite")])
 
 
-def test_a_file_that_is_neither_a_table_nor_a_log(tmp_path: Path) -> None:
-    (tmp_path / "outcomes.xlsx").write_text("hello")
-    with pytest.raises(SystemExit, match=r"outcomes\.xlsx"):
-        main(["check", str(tmp_path / "outcomes.xlsx")])
+@pytest.mark.parametrize("end", ["xlsx", "tsv", "json"])
+def test_a_file_that_is_neither_a_table_nor_a_log(end: str, tmp_path: Path) -> None:
+    (tmp_path / f"outcomes.{end}").write_text("hello")
+    with pytest.raises(SystemExit, match=rf"outcomes\.{end}: .*\.csv, \.parquet or \.jsonl$"):
+        main(["check", str(tmp_path / f"outcomes.{end}")])
 
 
 def test_columns_without_latin_letters(tmp_path: Path, capsys: Captured) -> None:

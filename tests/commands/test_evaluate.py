@@ -100,9 +100,12 @@ def test_limits_of_experts_are_told(run: Untrained, tmp_path: Path, capsys: pyte
     other = shutil.copyfile(log, tmp_path / "other.sqlite")
     change(log, "INSERT INTO asks VALUES ('a', 1, 0.0)")
     change(other, "UPDATE decisions SET decided_by = 'capacity' WHERE id = (SELECT min(id) FROM decisions)")
-    for one in (log, other):
+    for one, number in ((log, 0), (other, 1)):
         main([str(run.path), "--log", str(one)])
-        assert "--capacity" in capsys.readouterr().out
+        assert re.findall(r"(\d+) of (\d+) rows.*--capacity", capsys.readouterr().out) == [(str(number), str(N))]
+    change(other, "UPDATE decisions SET propensity = NULL WHERE decided_by = 'capacity'")
+    main([str(run.path), "--log", str(other)])
+    assert "--capacity" not in capsys.readouterr().out  # no row that counts
 
 
 @pytest.mark.slow

@@ -130,14 +130,14 @@ def test_modules_that_are_trusted_are_looked_for_here(
 def test_the_columns_of_the_file_come_first(
     name: str, texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As they are written there, whether the router sees them or not. One with the name of an answer's column is left out, but
-    the expert of a log is not."""
-    other = {"score": ["0.50", ""], "row": [9, 8], "expert": ["x", "y"]}
+    """As they are written there, whether the router sees them or not. None is lost that has the name of an answer's column."""
+    other = {"score": ["0.50", ""], "row": [9, 8], "expert": ["x", "y"], "given_expert": ["u", "v"]}
     cells: Any = {"user": ["007", "b,c"], "prompt": PROMPTS[:2], **other}
     main([str(texts.path), "--file", str(write(tmp_path, cells, name))])
     found = read(capsys.readouterr().out)
-    assert list(found[0])[:7] == ["user", "prompt", "score", "given_expert", "row", "expert", "posterior_a"]
-    assert [row["given_expert"] for row in found] == ["x", "y"]
+    twice = ["given_given_row", "given_given_expert", "given_expert"]
+    assert list(found[0])[:9] == ["user", "prompt", "score", *twice, "row", "expert", "posterior_a"]
+    assert [[row[name] for name in twice] for row in found] == [["9", "x", "u"], ["8", "y", "v"]]
     assert [(row["user"], row["score"], row["row"]) for row in found] == [("007", "0.50", "1"), ("b,c", "", "2")]
     experts = [choice.expert for choice in Router.load(texts.path).route(PROMPTS[:2])]
     assert [(row["prompt"], row["expert"]) for row in found] == [*zip(PROMPTS[:2], experts, strict=True)]

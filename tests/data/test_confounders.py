@@ -37,6 +37,14 @@ def test_encoded() -> None:
     assert (found[:, 12].mean(), found[:, 12].std()) == pytest.approx((0, 1))
 
 
+def test_of_thousands_of_groups_the_largest_count() -> None:
+    """Each of 600 words has ten rows, and some have one more."""
+    words = [f"w{k:03}" for k in range(600)] * 10 + [f"w{k:03}" for k in range(100, 600)]
+    found = encoded([sheet(t=words)], ["t"]).numpy()
+    assert found.sum(axis=0).tolist() == [11] * 500
+    assert found[np.array([int(word[1:]) < 100 for word in words])].sum() == 0
+
+
 def test_a_column_that_tells_who_was_asked() -> None:
     """Of 60 rows 30 asked each expert. t tells which; u says nothing. Among the 59 other rows, 29 asked the same expert."""
     asked = np.eye(2, dtype=bool)[[0, 1] * 30]

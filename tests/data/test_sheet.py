@@ -54,7 +54,7 @@ def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) ->
     some = read_sheet(tmp_path / "t.csv").take(np.arange(6) > 0).take(np.arange(5) % 2 == 0)
     assert isinstance(some, Sheet)
     assert some.numbers("x").tolist() == [1, 3, 5]
-    with pytest.raises(L2DError, match=r"column x: odd in 2 of 3 rows: 4, 6, the first is '3' "):
+    with pytest.raises(L2DError, match=r"column x: odd in 2 of 3 rows: 4, 6, the first are '3' and '5' "):
         some.refuse("x", "odd", np.array([False, True, True]))
 
 
@@ -90,7 +90,7 @@ def test_faults_of_cells_and_columns(name: str, nothing: str | None, tmp_path: P
     ("cells", "shown"),
     [
         (["a" * 40 + "b"], f"the first is '{'a' * 40}' "),
-        (["2026-03-01T00:05:28"], "the first is '2026-03-01 00:05:28' "),
+        (["2026-03-01T00:05:28"], "the first is '2026-03-01T00:05:28' "),
         ([""] * 2000, "2,000 of 2,000 rows: 1, 2, .* 12 and 1,988 more "),
     ],
 )
@@ -137,6 +137,14 @@ def test_text_is_read_as_it_is_written(tmp_path: Path) -> None:
     write_sheet(tmp_path / "t.parquet", {"t": [1, 2]})
     with pytest.raises(L2DError, match="column t: not text but int64"):
         read_sheet(tmp_path / "t.parquet", ["t"]).texts("t")
+
+
+def test_dates_in_strings_stay_as_they_are_written(tmp_path: Path) -> None:
+    rows = [{"x": 1, "due": "2026-03-01", "at": "2026-03-01T00:00:01Z"}] * 2
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    sheet = read_sheet(tmp_path / "t.jsonl")
+    assert (sheet.names, sheet.words("due")) == (["x", "due", "at"], ["2026-03-01"] * 2)
+    assert (sheet.times("at") - sheet.times("due")).tolist() == [1, 1]
 
 
 def test_times_of_every_type(tmp_path: Path) -> None:

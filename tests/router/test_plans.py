@@ -1,5 +1,6 @@
 """A router that may ask again: trained in memory and by a run, at other prices, within a budget, step by step."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,6 +210,27 @@ def test_a_router_that_asks_one_expert_has_steps_too() -> None:
     done = step.answered("anything")
     assert (done.ask, done.accept) == (None, step.ask)
     assert step.failed().ask not in (None, step.ask)
+
+
+def test_the_next_in_the_ranking_is_asked_if_one_fails() -> None:
+    """The best fails; the cheapest is the worst, so it comes last."""
+    X, wrong = world(200, 5)[0], np.tile([1.0, 0.0, 0.3], (200, 1))
+    router = l2d.fit(X, errors=wrong, prices=[0.01, 0.02, 0.03], experts=NAMES, method="linear", options=OPTIONS)
+    step = router.begin(X[0])
+    for name in ("other", "large", "small"):
+        assert step.ask == name
+        step = step.failed()
+    assert (step.ask, step.accept) == (None, None)
+    assert router.begin(X[0], cap=0.015).ask == "small"
+
+
+def test_at_other_prices_the_learned_plan_needs_the_gain_that_it_needed_in_training(router: l2d.Router) -> None:
+    guard = replace(router.description.guard, needed=1e9)
+    careful = replace(router, description=replace(router.description, guard=guard))
+    for prices in ([0.01, 0.05, 0.5], [0.01, 0.01, 2.0], PRICES):  # at the first it is followed without such a need
+        found = careful.at(prices).description
+        assert found.guard.needed == 1e9
+        assert found.plan != "plan"
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ class Outcomes:
 
 def outcomes_of(costs: Any, errors: Any, prices: Any, propensities: Any, experts: Sequence[str] | None) -> Outcomes:
     wrong, _ = read_outcomes(costs, errors, None, gaps=True)
+    if (known := int((~wrong.isnan()).any(dim=1).sum())) < 3:  # two to learn from, one to judge on
+        raise ParameterError("costs, errors", f"{len(wrong)} rows, {known} of them with an outcome; 3 are needed")
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     wrong, paid = read_outcomes(costs, errors, prices, names, gaps=True)
     propensities = read_propensities(in_order(propensities, names), wrong)

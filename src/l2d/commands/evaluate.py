@@ -37,8 +37,8 @@ example:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite"""
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
 WITH_LIMITS = 6  # the version of the log's tables that counts questions
-LIMITED = "experts had limits (--capacity) or were not available, which propensities ignore: values may be far off"
-WITHHELD = "SELECT expert FROM asks UNION ALL SELECT expert FROM decisions WHERE decided_by = 'capacity' LIMIT 1"
+LIMITED = "{} of {} did not get the router's choice, which had a limit (--capacity) or was not available; propensities ignore that"
+WITHHELD = "SELECT id FROM decisions WHERE decided_by = 'capacity'"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -69,21 +69,23 @@ def main(arguments: Sequence[str]) -> None:
         point = router.operating_point
         budget = None if point is None or point.max_error is not None else point.budget  # a saved router has its own
         unknown = [f"not known: {listed(found.unknown)}, hardly asked in these rows"] if found.unknown else []
-        unknown += [LIMITED] if experts_had_limits(address) else []
+        unknown += limits_note(address, rows)
         said = [*unknown, *price_notes(found, router.prices, budget), verdict(found, router.prices)]
         policies = (found.router, found.ran, *found.singles)
         print("\n".join([aligned(HEADER, [row_of(one, router.prices) for one in policies]), *said]))
 
 
-def experts_had_limits(address: Path | str) -> bool:
-    """True if limits or `available` kept queries from experts. An export does not say."""
+def limits_note(address: Path | str, rows: "LoggedRows") -> list[str]:
+    """In how many of these rows limits or `available` changed the router's choice, if there were any. An export does not say."""
     from l2d.data.sheet import KINDS
     from l2d.logs.databases import reading
 
     if isinstance(address, Path) and address.suffix.lower() in KINDS:
-        return False
+        return []
     with reading(address) as database:
-        return database.version() >= WITH_LIMITS and bool(database.rows(WITHHELD))
+        limited = database.version() >= WITH_LIMITS and database.rows("SELECT expert FROM asks LIMIT 1")
+        number = len({one["id"] for one in database.rows(WITHHELD)} & {*rows.ids.tolist()})
+    return [LIMITED.format(f"{number:,}", counted(len(rows), "row"))] if limited or number else []
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":

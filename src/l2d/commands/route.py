@@ -14,7 +14,7 @@ from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import user_path, write_text
 from l2d.utils.own_modules import look_in
-from l2d.utils.text import csv_text
+from l2d.utils.text import csv_text, given_columns
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
@@ -26,7 +26,7 @@ DESCRIPTION = """Which expert a trained router sends each query to, as CSV.
 RUN is all that is needed: neither the data nor the experts. (A router that reads text through a frozen encoder, router=minilm,
 needs that encoder.) Nothing in RUN can run code: only classes of l2d are built, and of the modules named with --trust."""
 
-EPILOG = """the CSV has a line per query. First come all columns of --file, except those that have a name from below; then
+EPILOG = """the CSV has a line per query. First come all columns of --file (given_NAME, if NAME is below); then
   row                  the query's number, from 1; in a file, 1 is the first row below the header
   expert               the chosen expert; ask: whom a plan asks first (method=plan)
   decided_by           router, or unreadable: a query without a text goes to the best single expert. Only if there are some
@@ -175,8 +175,7 @@ def choices_csv(
     columns: Mapping[str, Sequence[str]],
     chosen_name: str = "expert",
 ) -> str:
-    """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it. The
-    expert of a log becomes given_expert; others that are called as a column of the choices are left out."""
+    """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it."""
     table: dict[str, Sequence[Any]] = {"row": range(1, len(choices) + 1), chosen_name: [c.expert for c in choices]}
     if any(choice.unread for choice in choices):
         table["decided_by"] = ["unreadable" if choice.unread else "router" for choice in choices]
@@ -190,8 +189,7 @@ def choices_csv(
         if any(found):
             numbers |= {f"{kind}_{name}": [(one or {}).get(name) for one in found] for name in experts}
     table |= {name: ["" if cell is None else f"{cell:.6g}" for cell in cells] for name, cells in numbers.items()}
-    given = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
-    table = {name: cells for name, cells in given.items() if name not in table} | table
+    table = given_columns(columns, (*table, "expert")) | table
     return csv_text([[*table], *zip(*table.values(), strict=True)])
 
 

@@ -79,13 +79,15 @@ class Panel:
 @dataclass(frozen=True)
 class Seen:
     """The inputs of a router: columns of numbers or words, then a column of text; or an image, in a table a column of paths. white:
-    the pixel value of white. categories: the values of columns of words, each a number that is 0 or 1."""
+    the pixel value of white. categories: the values of columns of words, each a number that is 0 or 1. commas: columns of numbers
+    whose commas are decimal."""
 
     features: tuple[str, ...] = ()
     text: str | None = None
     image: str | None = None
     white: int = 255
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # a fingerprint has the repr
+    commas: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:

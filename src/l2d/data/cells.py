@@ -68,9 +68,9 @@ def cell_amount(cell: object, plain: float = 1.0) -> float:
     return float(match[2].replace(",", "")) * (UNITS[unit] if unit else plain)
 
 
-def amounts(cells: Sequence[object], plain: float = 1.0) -> list[float]:
-    """The amounts in a column's cells. If one of them has a decimal comma, all commas are."""
-    if any(DECIMAL.match(cell) for cell in cells if isinstance(cell, str)):
+def amounts(cells: Sequence[object], plain: float = 1.0, *, commas: bool = False) -> list[float]:
+    """The amounts in a column's cells. If one of them has a decimal comma, or `commas` says so, all commas are."""
+    if commas or any(DECIMAL.match(cell) for cell in cells if isinstance(cell, str)):
         cells = [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
     return [cell_amount(cell, plain) for cell in cells]
 

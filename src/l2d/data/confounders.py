@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MANY = 20  # different numbers; more are divided into quantiles
 QUANTILES = 10
 RARE = 10  # rows; values that fewer have are one group
+MOST = 500  # groups of a column as numbers; the rows of smaller ones have zeros
 CLUSTERS, ROWS_OF_A_CLUSTER, SOME = 8, 20, 10_000  # SOME: rows that they are learned from
 CHANCE = 0.01  # that some column is named although none tells who was asked
 
@@ -40,7 +41,8 @@ def encoded(sheets: Sequence[Sheet], columns: Sequence[str]) -> Tensor:
     sheet, parts = Sheet(sheets[0].path, cells), []
     for column in columns:
         groups, values = groups_of(sheet, column), floats(sheet.columns[column])
-        parts.append(np.eye(groups.max() + 1)[groups])
+        largest = np.argsort(-np.bincount(groups), kind="stable")[:MOST]
+        parts.append((groups[:, None] == np.sort(largest)).astype(np.float64))
         if not np.isnan(values).any() and len(np.unique(values)) > MANY:
             parts.append(((values - values.mean()) / values.std())[:, None])
     return torch.from_numpy(np.concatenate(parts, axis=1))

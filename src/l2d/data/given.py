@@ -37,10 +37,13 @@ class GivenRows(DatasetBase):
         raise L2DError("dataset=arrays: these rows were given to l2d.fit; there is no file to load them from")
 
 
-def as_array(values: Any) -> np.ndarray:
+def as_array(values: Any, name: str = "X") -> np.ndarray:
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    try:
+        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    except ValueError:
+        raise ParameterError(name, "has rows of different lengths") from None
 
 
 def is_frame(values: Any) -> bool:
@@ -111,7 +114,7 @@ def read_amounts(
     name: str, values: Any, shape: tuple[int, ...] | None = None, *, gaps: bool = False, signed: bool = False
 ) -> Tensor:
     """float64, finite and, unless `signed`, not negative. gaps: NaN is allowed, for what is not known."""
-    array = as_array(values)
+    array = as_array(values, name)
     if array.dtype == object and hasattr(values, "to_numpy"):  # pandas' own types of numbers and gaps
         with suppress(TypeError, ValueError):
             array = values.to_numpy(np.float64, na_value=np.nan)
@@ -157,7 +160,7 @@ def read_outcomes(
         raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")
     if prices is None:
         return found, None
-    listed = in_order(prices, names) if np.ndim(prices) > 1 else prices_in_order(prices, names)
+    listed = in_order(prices, names) if as_array(prices, "prices").ndim > 1 else prices_in_order(prices, names)
     paid = read_amounts("prices", listed, tuple(found.shape), gaps=gaps)
     if (paid.isnan() & (~found.isnan() if paid.ndim == 2 else torch.tensor(True))).any():
         raise ParameterError("prices", "must be known wherever an expert was asked")

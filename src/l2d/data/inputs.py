@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.data.arrays import Seen
-from l2d.data.cells import cell_amount, cell_word
+from l2d.data.cells import amounts, cell_word
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -36,7 +36,7 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
         if column in seen.categories:
             parts.append(one_hot(sheet.words(column, gaps=True), seen.categories[column]))
         else:
-            values = sheet.numbers(column)
+            values = sheet.numbers(column, commas=column in seen.commas)
             sheet.refuse(column, "too large for 32 bits", np.abs(values) > LARGEST)
             parts.append(values.astype(np.float32)[:, None])
     if seen.text is not None:
@@ -53,9 +53,9 @@ def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -
             raise L2DError(f"query {place}: has no {missing[0]}; there are {listed(list(row))}")
     parts = [np.zeros((len(rows), 0))]
     for column in seen.features:
-        known, cells = seen.categories.get(column), [row[column] for row in rows]
-        numbers = [[cell_amount(cell)] for cell in cells] if known is None else one_hot(map(cell_word, cells), known)
-        parts.append(np.asarray(numbers))
+        known, cells, commas = seen.categories.get(column), [row[column] for row in rows], column in seen.commas
+        numbers = [amounts([cell], commas=commas) for cell in cells] if known is None else []
+        parts.append(np.array(numbers) if known is None else one_hot(map(cell_word, cells), known))
     values = np.concatenate(parts, axis=1)
     check_numbers(values, seen.columns)
     inputs = torch.from_numpy(values.astype(np.float32))

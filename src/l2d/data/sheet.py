@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from l2d.data.cells import NOTHING, TEXT, amounts, cell_words, filled_cells, floats, missing, seconds_of
-from l2d.data.sheet_files import read_names, read_table, whole_characters
+from l2d.data.cells import DECIMAL, NOTHING, TEXT, amounts, cell_words, filled_cells, floats, missing, seconds_of
+from l2d.data.sheet_files import mark_of, read_names, read_table, whole_characters
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
@@ -72,18 +72,26 @@ class Sheet:
         filled = {name: pc.if_else(pa.array(~missing(one, NOTHING)), one, None) for name, one in texts.items()}
         return replace(self, columns={**self.columns, **filled})
 
-    def numbers(self, column: str, *, gaps: bool = False, plain: float = 1.0) -> np.ndarray:
-        """float64 [n]: numbers, 0/1 for words, dollars, seconds. gaps: empty cells are NaN. plain: the unit of plain cells."""
+    def numbers(self, column: str, *, gaps: bool = False, plain: float = 1.0, commas: bool = False) -> np.ndarray:
+        """float64 [n]: numbers, 0/1 for words, dollars, seconds. gaps: empty cells are NaN. plain: the unit of plain cells.
+        commas: whether all are decimal."""
         import pyarrow as pa
 
         cells = self.columns[column] if gaps else self._filled(column)
         values = floats(cells) * plain
         unread = np.isnan(values) & np.asarray(cells.is_valid())
-        values[unread] = amounts(cells.filter(pa.array(unread)).to_pylist(), plain)
+        values[unread] = amounts(cells.filter(pa.array(unread)).to_pylist(), plain, commas=commas)
         known = "not a number, an amount ($0.02, 1.2 s), or a word such as yes, no, up, down"
         self.refuse(column, known, np.isnan(values) & ~missing(cells))
         self.refuse(column, "not finite", np.isinf(values))
         return values
+
+    def has_commas(self, column: str) -> bool:
+        """True if the numbers of a column have decimal commas. Those between semicolons were read before."""
+        cells = self.columns[column]
+        if str(cells.type) in TEXT:
+            return any(map(DECIMAL.match, filled_cells(cells)))
+        return str(cells.type) == "double" and self.path.suffix.lower() == ".csv" and mark_of(self.path) == ";"
 
     def times(self, column: str) -> np.ndarray:
         """float64 [n]: seconds, or whatever the column counts in if it holds numbers."""
@@ -155,8 +163,9 @@ class Sheet:
             return
         found = np.flatnonzero(bad)
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
-        cell = self.columns[column][int(found[0])].as_py()
-        shown = "" if cell is None or not str(cell).strip() else f", the first is {str(cell)[:40]!r}"
+        cells = [self.columns[column][place].as_py() for place in found[:100].tolist()]
+        texts = [*dict.fromkeys(str(cell)[:40] for cell in cells if cell is not None and str(cell).strip())][:2]
+        shown = f", the first {'is' if len(texts) == 1 else 'are'} {' and '.join(map(repr, texts))}" if texts else ""
         self.fault(column, what, f" in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {COUNTED}")
 
 

@@ -36,7 +36,7 @@ def read_names(path: Path) -> list[str]:
             names = parquet.read_schema(path).names
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
-                names = next(csv.reader(lines, delimiter=_mark_of(path)), [])
+                names = next(csv.reader(lines, delimiter=mark_of(path)), [])
     _check_names(path, names)
     return names
 
@@ -58,7 +58,7 @@ def _check_names(path: Path, names: list[str]) -> None:
         raise L2DError(f"{path}: column {listed(odd)}: no name, or spaces around it; pandas: to_csv(index=False)")
 
 
-def _mark_of(path: Path) -> str:
+def mark_of(path: Path) -> str:
     """The mark between the cells of a CSV: the first of MARKS that its header has."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         head = lines.readline()
@@ -75,7 +75,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
-    mark = _mark_of(path)
+    mark = mark_of(path)
     # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
     read = arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1))
     parse = arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True)
@@ -87,13 +87,16 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
 
 
 def _read_lines(path: Path) -> Any:
-    """If a key has values of several kinds, they become text, as in a CSV: so a message shows the wrong ones."""
+    """Dates stay text, and a key's values of several kinds become text, as in a CSV: so a message shows the wrong ones."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
-    size = min(path.stat().st_size + 1, 2**31 - 1)
+    read = arrow_json.ReadOptions(use_threads=False, block_size=min(path.stat().st_size + 1, 2**31 - 1))
     with suppress(pa.ArrowInvalid):  # a line that is no JSON, or a key with values of several kinds
-        return arrow_json.read_json(path, read_options=arrow_json.ReadOptions(use_threads=False, block_size=size))
+        table = arrow_json.read_json(path, read)
+        dates = [(one.name, pa.string()) for one in table.schema if pa.types.is_timestamp(one.type)]
+        parse = arrow_json.ParseOptions(explicit_schema=pa.schema(dates))
+        return arrow_json.read_json(path, read, parse).select(table.column_names) if dates else table
     rows = [row for _, row in json_lines(path)]
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: _json_cells([row.get(name) for row in rows]) for name in names})

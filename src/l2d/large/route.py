@@ -19,6 +19,7 @@ from l2d.router.queries import rows_of_sheet
 from l2d.router.router import Router
 from l2d.router.trained import decide_outputs, embed, outputs_of
 from l2d.utils.errors import L2DError, ParameterError, under
+from l2d.utils.text import given_columns
 
 CHOSEN, COST = "expert", "expected_cost_"
 
@@ -61,7 +62,6 @@ def chosen(router: Router, sheet: Sheet) -> Any:
     """The columns of the file, the chosen expert, and what each is expected to cost if the method estimates it."""
     import pyarrow as pa
 
-    kept = {"given_expert" if name == CHOSEN else name: cells for name, cells in sheet.columns.items()}
     inputs, empty = rows_of_sheet(sheet, router.description, partial(embed, router))
     outputs = outputs_of(router, inputs)
     decisions = decide_outputs(router, outputs)[1].masked_fill(empty, router.description.guard.best)
@@ -70,4 +70,4 @@ def chosen(router: Router, sheet: Sheet) -> Any:
         costs = router.method.expected_costs(outputs)
     if costs is not None:
         own |= {f"{COST}{name}": column.numpy() for name, column in zip(router.experts, costs.T, strict=True)}
-    return pa.table({**kept, **own})
+    return pa.table({**given_columns(sheet.columns, own), **own})

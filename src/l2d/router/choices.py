@@ -45,7 +45,7 @@ def make_choices(router: TrainedRouter, outputs: Tensor, empty: Tensor) -> list[
         errors = None if prices is None else method.expected_errors(outputs)
         if prices is not None and errors is None and costs is not None:  # it learned whole costs as if they were errors
             errors = costs - router.prices.in_errors(prices)
-        orders = _orders(router, outputs, decisions)
+        orders = ranked(router, outputs, decisions)
     estimates = [_by_name(router, values, len(outputs)) for values in (posterior, costs, prices, errors)]
     weight, found = None if prices is None else router.prices.weight, list[Choice]()
     action = "offsets" if router.description.guard.constant is None else "fallback"
@@ -75,7 +75,7 @@ def amounts(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
     return None if found is None else router.prices.amount(found)
 
 
-def _orders(router: TrainedRouter, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
+def ranked(router: TrainedRouter, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
     """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""
     guard, preferred = active_guard(router), router.method.utilities(outputs).double()
     if guard is not None and guard.offsets is not None:

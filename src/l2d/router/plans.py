@@ -14,7 +14,7 @@ from l2d.core.plan import chances_of
 from l2d.core.replies import Replies
 from l2d.data.agreement import Agreement, as_text
 from l2d.data.given import read_said
-from l2d.router.choices import amounts
+from l2d.router.choices import amounts, ranked
 from l2d.router.score import RouterScore, around, score_decisions, shares_of
 from l2d.router.trained import TrainedRouter, decide_outputs, plan_of
 from l2d.utils.errors import ParameterError
@@ -110,9 +110,10 @@ class Step:
         planner, name = plan_of(self.router)
         chances = torch.full((p,), -1.0)
         if planner is None:
-            first = int(decide_outputs(self.router, self.outputs)[1])
-            move, answer = (-1, first) if first in here else (first, first)
+            [order] = ranked(self.router, self.outputs, decide_outputs(self.router, self.outputs)[1])
+            move, answer = (-1, order[0]) if order[0] in here else (order[0], order[0])
         else:
+            order = sorted(range(p), key=self._prices.__getitem__)
             asked = torch.tensor([[k in here for k in range(p)]])
             view = planner.view(self.outputs[:, :p].float(), replies_of(self.said, p, agreement_of(self.router)))
             chances = chances_of(planner.chances[-1], view, asked)[0]
@@ -122,10 +123,10 @@ class Step:
         if move >= 0 and (blocked[move] or move in here):
             move = -1
         if move < 0 and (answer in failed or answer not in here):
-            left = [k for k in range(p) if k not in here and not blocked[k]]
+            left = (k for k in order if k not in here and not blocked[k])
             good = [one.expert for one in self.said if not one.failed]  # among equals, the first that was asked
             answer = max(good, key=lambda k: float(chances[k]), default=-1)
-            move = min(left, key=self._prices.__getitem__, default=-1) if answer < 0 else -1
+            move = next(left, -1) if answer < 0 else -1
         return move, answer, float(chances[answer])
 
 

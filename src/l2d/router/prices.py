@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,9 @@ def repriced(
     router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None = None
 ) -> R:
     """See Router.at."""
+    for name, value in (("budget", budget), ("confidence", confidence), ("max_error", max_error)):
+        if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "biuf"):
+            raise ParameterError(name, "must be a number", value)
     if max_error is not None:
         if budget is not None or router.raw:
             raise ParameterError("max_error", "cannot be combined with a budget or raw", max_error)

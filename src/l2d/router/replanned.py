@@ -68,13 +68,16 @@ def cheapest(
     if not within:
         least = router.prices.short(float(router.prices.amount(paid.mean(dim=0).min() * unit)))
         raise ParameterError("budget", f"nobody is asked for less than {least}", budget)
-    chosen = min(within, key=lambda one: one.cost)
+    chosen, needed = min(within, key=lambda one: one.cost), router.description.guard.needed
+    rival = min((one for one in within if one.place < tried[-1].place), key=lambda one: one.cost, default=chosen)
+    if not Guard(None, None, 0, *paired((rival.costs - chosen.costs).double()), needed).pays:
+        chosen = rival  # as in training, the learned plan has to gain
     planner.plan_at(paid, chosen.factor)
     allowed = [k for k in range(len(experts)) if level is None or tried[k].most(confidence) <= level]
     singles, best = planner.right.shape[1], min(allowed or range(len(experts)), key=lambda k: tried[k].cost)
     gain, error = paired((tried[best].costs - chosen.costs).double())
     single = chosen.place < singles
-    guard = Guard(None, chosen.place if single else None, best, gain, error)
+    guard = Guard(None, chosen.place if single else None, best, gain, error, needed)
     name = None if single else plan_names(singles)[chosen.place - singles]
     point = None if budget is None else point_of(router, chosen, budget, confidence, guard)
     return guard, name, point if point is None else replace(point, allowed=tuple(allowed))

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 SHOWN = 12  # names or rows in a message
@@ -27,6 +27,14 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+def given_columns(columns: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
+    """Columns of a file under names that are not taken: expert becomes given_expert, or given_given_expert if there is one."""
+    prefix, both = "given_", [name for name in columns if name in taken]
+    while any(f"{prefix}{name}" in columns for name in both):
+        prefix += "given_"
+    return {f"{prefix}{name}" if name in taken else name: cells for name, cells in columns.items()}
 
 
 def counted(number: int, noun: str) -> str:

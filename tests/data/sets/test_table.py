@@ -4,6 +4,7 @@ import csv
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from tests.running import build, train
 
 from l2d.config import compose
 from l2d.core.prices import price_hint
-from l2d.data.arrays import Arrays
+from l2d.data.arrays import Arrays, Seen
+from l2d.data.inputs import row_inputs, sheet_inputs
 from l2d.data.sets.outcomes import MONEY, class_numbers
 from l2d.data.sets.table import Table
+from l2d.data.sheet import read_sheet
 from l2d.data.splits import split
 from l2d.data.text.encoders import HASHES, Hashed
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.plain import from_plain
 
 ROOT = Path(__file__).resolve().parents[3]
 Cells = dict[str, list[Any]]
@@ -299,6 +303,19 @@ def test_names_and_labels_may_be_numbers(tmp_path: Path) -> None:
     assert {*(arrays.categories or ())} == {"2020"}
     # Coverage takes the classes in order: 10 after 9, words after numbers.
     assert class_numbers(["10", "2", "b", "0", "a", "2"], 6)[0].tolist() == [2, 1, 4, 0, 3, 1]
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_queries_have_the_decimal_commas_of_the_training_rows(mark: str, tmp_path: Path) -> None:
+    """x has decimal commas, y those between thousands."""
+    rows = ["x;y;correct_a;correct_b", *(f'"{k},5";"1,{k}00";1;0' for k in range(9))]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(row.replace(";", mark) for row in rows).replace('"1,', '"1' if mark == ";" else '"1,'))
+    seen = load(path, features=["x", "y"]).seen
+    assert row_inputs([{"x": "1,500", "y": "1,500"}], seen, Hashed().embed).tolist() == [[1.5, 1500]]
+    sheet = read_sheet(write(tmp_path, {"x": ["1,500"], "y": ["1,500"]}))
+    assert sheet_inputs(sheet, seen, (2,), Hashed().embed).tolist() == [[1.5, 1500]]
+    assert from_plain(Seen, asdict(seen)).commas == ("x",)
 
 
 def test_columns_known_after_the_answer_are_no_features(tmp_path: Path, capsys: Captured) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from l2d.data.agreement import Said, as_text
 from l2d.data.arrays import same_name
-from l2d.data.cells import cell_number, says_dollars
+from l2d.data.cells import cell_number, missing, says_dollars
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
@@ -143,7 +143,7 @@ def amounts_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     found = {"errors": errors, **amounts_beside(sheet, experts)}
     columns = {"errors": [expert.column for expert in experts], "prices": [*columns_beside(sheet, experts).values()]}
     for part in (part for part in columns if part in found):
-        for k in np.flatnonzero(np.isnan(found[part]).all(axis=0)):
+        for k in (k for k, column in enumerate(columns[part]) if missing(sheet.columns[column]).all()):
             sheet.fault(columns[part][k], f"empty; fill in some, or leave {experts[k].name} out (dataset.experts)")
     asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):

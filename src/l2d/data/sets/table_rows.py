@@ -47,7 +47,9 @@ def read_rows(sheet: Sheet, named: Named, find_experts: Callable[[Sheet], list[E
     sheet = whole if asked.all() else whole.take(asked)
     roles = roles_of(sheet, named, experts)
     features = feature_columns(sheet, named, roles, experts)
-    seen = Seen(tuple(features), named.text, named.image, categories=categories_of(sheet, features))
+    words_of = categories_of(sheet, features)
+    commas = tuple(name for name in features if name not in words_of and sheet.has_commas(name))
+    seen = Seen(tuple(features), named.text, named.image, categories=words_of, commas=commas)
     words = None if named.label is None else sheet.words(named.label)
     texts = None if named.text is None else sheet.texts(named.text)
     amounts = amounts_of(sheet, experts, words) if experts else None
