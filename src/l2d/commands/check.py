@@ -43,7 +43,8 @@ def main(arguments: Sequence[str]) -> None:
         if wrong := [key for key in options.keys if not key.startswith("dataset.")]:
             raise L2DError(f"{wrong[0]}: give keys of the dataset, such as dataset.text=query")
         path = Path(options.file).expanduser()
-        if is_server_log(path):
+        export = {EXPERT, "propensity", "router_choice"}
+        if path.is_file() and (path.suffix.lower() not in KINDS or export <= {*read_header(path).names}):
             from l2d.assembly.make import make
 
             said = make(dataset_of(path, options.keys, "log")).summary()
@@ -51,12 +52,6 @@ def main(arguments: Sequence[str]) -> None:
             print(f"the log of l2d serve, or its export\n{said}\n\nrun:\n  {words}")
         elif not check_table(path, options.keys):
             sys.exit(1)
-
-
-def is_server_log(path: Path) -> bool:
-    """True for the log of l2d serve, and for its export."""
-    export = {EXPERT, "propensity", "router_choice"}
-    return path.is_file() and (path.suffix.lower() not in KINDS or export <= {*read_header(path).names})
 
 
 def check_table(path: Path, keys: Sequence[str]) -> bool:
