@@ -35,8 +35,7 @@ def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
 def read_outcomes(
     file: Path, name: str, experts: Sequence[str], columns: Sequence[str], text: str | None
 ) -> Mapping[str, Any]:
-    """The queries, the new expert's errors and, where all of them are there, the known experts'. columns: that the router sees;
-    text: the one of text."""
+    """Queries, the new expert's errors and, if all are there, the known experts'. columns, text: what is seen."""
     from l2d.data.sheet import read_sheet
 
     sheet = read_sheet(file, [] if text is None else [text])

@@ -1,5 +1,4 @@
-"""The identity of a run: the names of its groups, a hash of all values that can change its result, and its seed. Class paths are
-not part of it, so moving a class orphans no run."""
+"""A run's identity: its groups' names, a hash of all values that can change its result, its seed. No class paths."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -89,8 +89,7 @@ class ServerLog(DatasetBase):
         return divided(whole, train, test)
 
     def summary(self) -> str:
-        """The rows that are read, and those that are left out. Refuses an expert that was hardly asked: it cannot be judged, and
-        without it the router would fit no server of this log."""
+        """The rows that are read or left out. Refuses an expert hardly asked: the router would fit no server."""
         rows = self._rows()
         counts = Counter(rows.experts.tolist())
         for name in rows.expert_names if rows.about is None else rows.about.experts:

@@ -16,9 +16,8 @@ Compared = tuple[str, str, float, float, float]
 
 @dataclass(frozen=True)
 class Decision:
-    """What is not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert.
-    planned: the propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends.
-    course: the server's view of it."""
+    """What is not logged: ranking, price_weight and guard, as clients get them; prices: that the run knows, by expert.
+    planned: the calls have the propensities. state: of a plan that waits for an answer; course: the server's view."""
 
     id: str
     run: str  # that decided

@@ -30,8 +30,7 @@ CAUTION = 1.5  # standard errors of its mean chance that a new expert's expected
 
 @dataclass(frozen=True)
 class NewExpert:
-    """queries: on which it was asked; errors: how wrong it was on each. like: the known expert that it is said to be like. others:
-    the known experts' errors on the same queries, [n, p]."""
+    """errors: on the queries. like: a known expert. others: the known experts' errors on the same queries, [n, p]."""
 
     name: str
     queries: Sequence[Any] | np.ndarray = ()
@@ -128,8 +127,7 @@ def add_estimate(
 
 
 def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: Any) -> bool:
-    """True if the router's own estimator, fitted to the new expert's outcomes alone, expects outcomes that were left out better
-    than what is borrowed, by more than a standard error."""
+    """True if its own estimator, fitted to these outcomes alone, predicts left-out ones better, by a standard error."""
     if len(right) < ENOUGH:
         return False
     alone, lent, fold = torch.zeros_like(right), torch.zeros_like(right), torch.arange(len(right)) % FOLDS

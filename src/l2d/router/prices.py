@@ -23,7 +23,7 @@ R = TypeVar("R", bound=TrainedRouter)
 
 
 def repriced(
-    router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None = None
+    router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None
 ) -> R:
     """See Router.at."""
     if max_error is not None:

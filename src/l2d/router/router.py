@@ -45,8 +45,7 @@ class Router(TrainedRouter):
 
     The guard, fitted to the validation rows, may send every query to the best single expert, or shift the experts' scores;
     `guard_note` says which. `raw` decides without it: `Router.load(folder, raw=True)` or `router.at(raw=True)`. operating_point:
-    the expected spend of a router within a budget, None without a budget. validation: its score on held-out rows.
-    """
+    the expected spend of a router within a budget, None without a budget. validation: its score on held-out rows."""
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
@@ -108,8 +107,7 @@ class Router(TrainedRouter):
             raw: True decides without the guard, False with it again. Default: as this router does.
 
         Returns:
-            A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs.
-        """
+            A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs."""
         router = self if raw is None else replace(self, raw=raw)
         only_raw = raw is not None and all(one is None for one in (prices, budget, confidence, max_error))
         return router if only_raw else repriced(router, prices, budget, confidence, max_error)
@@ -147,8 +145,7 @@ class Router(TrainedRouter):
             A router that estimates the new expert by the known ones' estimates and its outcomes; from fifty outcomes on, by its
             outcomes alone if that is better. Its guard adds 1.5 standard errors to the new expert's expected error, so that it gets
             little before its outcomes say more. The router takes no other prices and no budget; train with the new rows for these.
-            Methods: auto, knn, clusters, linear, linear_plugin, category_table, mix.
-        """
+            Methods: auto, knn, clusters, linear, linear_plugin, category_table, mix."""
         return with_expert(self, NewExpert(name, queries, errors, price, like, others))
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor, *, capacity: Capacity | None = None) -> list[Choice]:
@@ -193,8 +190,7 @@ class Router(TrainedRouter):
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals, in units of one error. Printed, they are in
             dollars if the run has cost.error_price. Within a budget, the best single expert is the best that the budget allows; if
-            it allows none alone, the best of all.
-        """
+            it allows none alone, the best of all."""
         refuse_other_order(queries, costs=costs, errors=errors, prices=prices)
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
@@ -211,8 +207,7 @@ class Router(TrainedRouter):
         """Compare the cost of this router's choices with that of another's over the same experts. The rest is as for `score`.
 
         Returns:
-            The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
-        """
+            The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`."""
         if other.experts != self.experts or plan_of(self)[0] is not None or plan_of(other)[0] is not None:
             problem = f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}; without a plan"
             raise ParameterError("other", problem)

@@ -135,8 +135,7 @@ def begun(
     explore = 0.0 if alone or choice.unread else settings.explore_second
     alone = alone or choice.unread or plan_of(router)[0] is None
     begin(router, outputs, settings.cap)  # refuses a cap below all prices
-    known = (settings.cap, choice.expert, 1.0, alone, settings.most_calls)
-    course = Course(router, outputs, (), *known, explore=explore)
+    course = Course(router, outputs, (), settings.cap, choice.expert, 1.0, alone, settings.most_calls, explore=explore)
     return course if choice.expert in course.affordable else replace(course, turn=course.now.ask)
 
 

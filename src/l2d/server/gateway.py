@@ -1,5 +1,4 @@
-"""The gateway: a chat completion goes to the chosen expert's server; if that fails before its first byte, or as the plan says, to
-others."""
+"""The gateway: a chat goes to the chosen expert's server; to others if it fails before a byte, or as the plan says."""
 
 import asyncio
 import math
@@ -149,8 +148,7 @@ class Exchange:
         return await self.give(expert, found) if tools or not good else None
 
     def hear(self, expert: str, text: str | None, price: float | None) -> None:
-        """Go on along the plan. text: None if the expert failed. If the user's own rule fails on an answer, it agrees with no
-        other."""
+        """Go on along the plan. text: None if the expert failed. If the user's own rule fails, it agrees with none."""
         if self.course is None:
             return
         seconds = time.perf_counter() - self.began

@@ -102,8 +102,7 @@ class Policy:
 
 
 def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float, rng: Random) -> tuple[str, str, float]:
-    """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
-    and the propensity."""
+    """Any expert with probability `explore`, else the preferred one. Return it, who decided, and the propensity."""
     expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
     return expert, drawn_by, propensity(expert, preferred, experts, explore)
 

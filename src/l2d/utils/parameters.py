@@ -1,8 +1,7 @@
 """Types of parameters, which signatures declare: tau: NonNegative, rewards: Literal["sum_others", "complement"].
 
 They are plain annotations, and pydantic checks values against them. config/signatures.py reads the signatures from the source,
-so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins.
-"""
+so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
