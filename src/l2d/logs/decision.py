@@ -39,8 +39,7 @@ class Decision:
     compared: Compared | None = None  # with a candidate, in a table of its own
 
     def expected_cost(self, expert: str) -> float | None:
-        found: float | None = next((one["expected_cost"] for one in self.ranking if one["expert"] == expert), None)
-        return found
+        return next((one["expected_cost"] for one in self.ranking if one["expert"] == expert), None)
 
     def row(self, now: float) -> tuple[Any, ...]:
         propensity = None if self.planned else self.propensity

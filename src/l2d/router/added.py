@@ -17,7 +17,7 @@ from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.estimator import Estimator, simplest
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.networks.estimators.planner import Planner
+from l2d.networks.estimators.planner import unplanned
 from l2d.router.trained import TrainedRouter, inputs_of
 from l2d.utils.errors import ParameterError, unknown
 
@@ -43,11 +43,7 @@ class NewExpert:
 def with_expert(router: R, new: NewExpert) -> R:
     """See Router.with_expert."""
     method, network, known = router.method, router.network, router.description
-    if (
-        not isinstance(method, SimpleRouter)
-        or not isinstance(network, EstimatorNetwork)
-        or isinstance(network.estimator, Planner)
-    ):
+    if not isinstance(method, SimpleRouter) or not isinstance(network, EstimatorNetwork) or unplanned(network):
         others = "auto and the simple routers (knn, linear, …) take another expert"
         raise ParameterError("name", f"this router would have to be trained again; {others}", new.name)
     if router.operating_point is not None:

@@ -45,10 +45,8 @@ def replanned(
             guard, plan, point = cheapest(router, planner, paid, budget, confidence)
         else:
             guard, plan, point = promised(router, planner, paid, max_error, SURE if confidence is None else confidence)
-    described = replace(router.description, prices=listed, guard=guard, plan=plan)
-    return replace(
-        router, network=network, method=method, description=described, validation=None, operating_point=point
-    )
+    about = replace(router.description, prices=listed, guard=guard, plan=plan)
+    return replace(router, network=network, method=method, description=about, validation=None, operating_point=point)
 
 
 def cheapest(

@@ -100,6 +100,4 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-__all__ = ["Annotated", "Any", "Count", "EvenWidth", "Factory", "Ge", "Gt", "Le", "Letters", "Literal", "Lt"]
-__all__ += ["Mapping", "Name", "Names", "NonNegative", "NonNegativeInt", "Positive", "ProperShare", "Rewards", "Rho"]
-__all__ += ["RhoRule", "Seed", "Sequence", "Share", "ShareBelowOne", "check_value"]
+__all__ = ["Annotated", "Ge"]

@@ -123,8 +123,7 @@ def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescripti
     known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
     costs = 1 - torch.eye(len(seen.experts), dtype=torch.float64)
     whole = with_arguments(expect(component, Method, "a method"), known)
-    method: Method = make(whole, costs=costs, num_classes=seen.num_classes, decision=decision)
-    return method
+    return make(whole, costs=costs, num_classes=seen.num_classes, decision=decision)
 
 
 def check_sizes(component: Component, method: Method, seen: RouterDescription, weights: Tensors) -> None:
@@ -149,8 +148,7 @@ def rebuild_network(component: Component, method: Method, seen: RouterDescriptio
         return method.own_network()
     width = seen.shape[-1]
     offered = {"mean": [0.0] * width, "std": [1.0] * width, "num_outputs": method.num_outputs, "head": method.head}
-    network: Network = make(component, **offered)
-    return network
+    return make(component, **offered)
 
 
 def rebuild_encoder(described: Arguments | None, kept: Arguments, trust: Trusted, learned: Tensors) -> Encoder | None:
