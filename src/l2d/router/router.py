@@ -11,6 +11,7 @@ from torch import Tensor
 
 from l2d.core.prices import PriceList
 from l2d.data.given import refuse_other_order
+from l2d.router import trained
 from l2d.router.added import NewExpert, with_expert
 from l2d.router.capacity import Capacity, within_capacity
 from l2d.router.choices import Choice, make_choices
@@ -21,16 +22,7 @@ from l2d.router.prices import costs_for, repriced
 from l2d.router.queries import file_inputs
 from l2d.router.saved import read_saved, save_router
 from l2d.router.score import Comparison, RouterScore, compare_decisions, score_decisions
-from l2d.router.trained import (
-    TrainedRouter,
-    allowed_experts,
-    decide_inputs,
-    embed,
-    inputs_of,
-    outputs_of,
-    plan_of,
-    readable_inputs,
-)
+from l2d.router.trained import TrainedRouter, decide_inputs, inputs_of, outputs_of, plan_of, readable_inputs
 from l2d.runs.artifact.rebuild import RebuiltRun, rebuild_run
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -163,7 +155,7 @@ class Router(TrainedRouter):
         """One choice for each row of a CSV, Parquet or JSONL file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
         file = Path(os.path.expanduser(path))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
-        inputs, empty, ids = file_inputs(file, self.description, lambda texts: embed(self, texts))
+        inputs, empty, ids = file_inputs(file, self.description, lambda texts: trained.embed(self, texts))
         choices = make_choices(self, outputs_of(self, inputs), empty)
         choices = choices if capacity is None else within_capacity(self, choices, capacity)
         return [replace(choice, id=known) for choice, known in zip(choices, ids, strict=True)]
@@ -199,7 +191,9 @@ class Router(TrainedRouter):
                 raise ParameterError("costs", "a plan pays for several calls; give errors and prices")
             outputs, replies = outputs_of(self, inputs_of(self, queries)), given_replies(self, answers, len(found))
             return score_plan(self, outputs, replies, found if paid is None else found - paid, paid)
-        return score_decisions(decisions, found, self.experts, paid, unit=self.prices, allowed=allowed_experts(self))
+        return score_decisions(
+            decisions, found, self.experts, paid, unit=self.prices, allowed=trained.allowed_experts(self)
+        )
 
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None

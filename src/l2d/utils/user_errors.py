@@ -23,7 +23,8 @@ MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 def is_mistake(error: BaseException) -> bool:
     """True if one line is enough for the user. An OSError must name a file for that."""
-    return isinstance(error, MISTAKES) and not (isinstance(error, OSError) and error.filename is None)
+    own = isinstance(error, L2DError | HydraException | OmegaConfBaseException)
+    return own or (isinstance(error, OSError) and error.filename is not None)
 
 
 @contextmanager
