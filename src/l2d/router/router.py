@@ -201,7 +201,8 @@ class Router(TrainedRouter):
         """Compare the cost of this router's choices with that of another's over the same experts. The rest is as for `score`.
 
         Returns:
-            The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`."""
+            The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
+        """
         if other.experts != self.experts or plan_of(self)[0] is not None or plan_of(other)[0] is not None:
             problem = f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}; without a plan"
             raise ParameterError("other", problem)
