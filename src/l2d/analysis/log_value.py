@@ -134,8 +134,7 @@ def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
 
 
 def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Costs, and the prices in them, in units of one error, NaN where an expert was not asked; where it was (bool); and the
-    propensities there. [n, p] each."""
+    """[n, p]: costs, and the prices in them (NaN if not asked), in units of one error; who was asked; propensities."""
     place = torch.from_numpy(expert_numbers(rows, router))[:, None]
     prices = prices_of_rows(rows, router, own_prices, place[:, 0].numpy())
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.runs.folder import RunFolder
+from l2d.commands.route import load_router
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import user_path
-from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
@@ -36,8 +35,7 @@ def read_errors(sheet: "Sheet", name: str) -> np.ndarray | None:
 def read_outcomes(
     file: Path, name: str, experts: Sequence[str], columns: Sequence[str], text: str | None
 ) -> Mapping[str, Any]:
-    """The queries, the new expert's errors and, where all of them are there, the known experts'. columns: that the router sees;
-    text: the one of text."""
+    """Queries, the new expert's errors and, if all are there, the known experts'. columns, text: what is seen."""
     from l2d.data.sheet import read_sheet
 
     sheet = read_sheet(file, [] if text is None else [text])
@@ -65,15 +63,11 @@ def main(arguments: list[str]) -> None:
         add("--price", type=float, help="per query, in the unit of the prices in training")
         add("--out", metavar="FOLDER", type=user_path, required=True, help="where the new router is written")
         add("--trust", metavar="MODULE", action="append", default=[], help="build classes of this module too")
+        parser.set_defaults(raw=False, prices=None)
         options = parser.parse_args(arguments)
         if options.out.exists():
             raise ParameterError("--out", "is there already; choose a new folder", options.out)
-        if options.trust:
-            look_in(str(Path.cwd()))
-        RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
-        from l2d.router.router import Router
-
-        router = Router.load(options.run, trust=options.trust)
+        router = load_router(options)
         seen, found = router.description.seen, dict[str, Any]()
         if options.file is not None:
             columns = [*seen.features, *filter(None, (seen.text,))]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from l2d.commands.route import add_decision_flags, load_router, tell_how_it_decides
 from l2d.core.prices import Prices
 from l2d.core.results import Estimate
-from l2d.utils.errors import L2DError
 from l2d.utils.text import Z, aligned, counted, listed
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
@@ -94,8 +93,6 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
 
     fresh, trained = fresh_rows(rows, run)
     explored = explored_rows(fresh)
-    if not len(explored):
-        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
     found, unpriced = rows_with_prices(explored, router, own_prices)
     left = {**rows.left_out, "with the id of a row that trained this router": trained}
     left |= {"without exploration": len(fresh) - len(explored), "without a price": unpriced}

@@ -23,7 +23,6 @@ COMMAND = HydraCommand(
     ],
 )
 SPLITS = ("train", "validation", "test")
-COLUMNS = ("own", "others", "overall")
 
 
 def accuracy_table(splits: "Splits") -> str:
@@ -33,7 +32,7 @@ def accuracy_table(splits: "Splits") -> str:
     header, rows = ["right answers"], [[name] for name in splits.panel.names]
     for name in SPLITS:
         split = getattr(splits, name)
-        header += [f"{name}: {column}" for column in COLUMNS]
+        header += [f"{name}: {column}" for column in ("own", "others", "overall")]
         found = accuracy_by_expert(split.answers.errors, split.labels, splits.panel.knows)
         for row, shares in zip(rows, found, strict=True):
             row += ["-" if value is None else f"{value:.2%}" for value in shares]

@@ -1,6 +1,5 @@
 """l2d import: recorded outcomes of language models, as a table for dataset=table."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +26,14 @@ EXAMPLES = """examples:
 
 def main(arguments: Sequence[str]) -> None:
     with answering():
-        options = import_parser().parse_args(arguments)
+        parser = OneLineParser(prog="l2d import", description=ABOUT, epilog=EXAMPLES)
+        add = parser.add_argument
+        add("source", metavar="SOURCE", choices=("harness",), help="harness")
+        add("files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and its model's name")
+        add("--metric", help="which metric says right or wrong; acc or exact_match if not given")
+        add("--filter", help="which filter's rows to take, if there are several")
+        add("--out", required=True, type=user_path, metavar="TABLE", help="the .csv or .parquet file to write")
+        options = parser.parse_args(arguments)
         files = [named_file(text) for text in options.files]
         refuse_overwriting(options.out, [file for _, file in files])
         write_outcomes(options.out, harness_outcomes(files, options.metric, options.filter))
@@ -46,17 +52,6 @@ def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []
     words.append("method=mix")  # no epochs, and prices may change after training
     print(f"{out}: {len(columns['id']):,} questions; right: {', '.join(shares)}", " ".join(words), sep="\n")
-
-
-def import_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="l2d import", description=ABOUT, epilog=EXAMPLES)
-    parser.add_argument("source", metavar="SOURCE", choices=("harness",), help="harness")
-    parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and its model's name")
-    parser.add_argument("--metric", help="which metric says right or wrong; acc or exact_match if not given")
-    parser.add_argument("--filter", help="which filter's rows to take, if there are several")
-    written = "the .csv or .parquet file to write"
-    parser.add_argument("--out", required=True, type=user_path, metavar="TABLE", help=written)
-    return parser
 
 
 def named_file(text: str) -> tuple[str, Path]:

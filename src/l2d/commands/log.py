@@ -1,6 +1,5 @@
 """l2d log export: the decisions and outcomes of `l2d serve`, in the long form that training takes."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,19 +18,16 @@ EXAMPLES = """example:
   l2d log export log.sqlite --out log.csv"""
 
 
-def make_log_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="l2d log", description=ABOUT, epilog=EXAMPLES)
-    parser.add_argument("action", metavar="ACTION", choices=("export",), help="export")
-    parser.add_argument("log", metavar="LOG", help="the SQLite file or the PostgreSQL URL of l2d serve --log")
-    parser.add_argument("--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write")
-    parser.add_argument("--run", help="only decisions of this run, named as the server named it")
-    parser.add_argument("--all", action="store_true", dest="every", help="also rows without a propensity")
-    return parser
-
-
 def main(arguments: Sequence[str]) -> None:
     with answering():
-        options = make_log_parser().parse_args(arguments)
+        parser = OneLineParser(prog="l2d log", description=ABOUT, epilog=EXAMPLES)
+        add = parser.add_argument
+        add("action", metavar="ACTION", choices=("export",), help="export")
+        add("log", metavar="LOG", help="the SQLite file or the PostgreSQL URL of l2d serve --log")
+        add("--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write")
+        add("--run", help="only decisions of this run, named as the server named it")
+        add("--all", action="store_true", dest="every", help="also rows without a propensity")
+        options = parser.parse_args(arguments)
         from l2d.commands.route import check_out
         from l2d.data.sheet import write_sheet
         from l2d.logs.databases import log_address

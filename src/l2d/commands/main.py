@@ -26,8 +26,6 @@ COMMANDS = {
     "log": ("log", "decisions and outcomes of l2d serve, as a table for training"),
     "dashboard": ("dashboard", "build the Weights & Biases workspace"),
 }
-
-
 USAGE = """Two-stage learning to defer: train a router over fixed experts.
 
 usage: l2d COMMAND [ARGUMENTS ...]

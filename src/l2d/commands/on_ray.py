@@ -23,5 +23,4 @@ def app(given: dict[str, Any]) -> serve.Application:
     class ServedRouter:
         pass
 
-    found: serve.Application = ServedRouter.bind()  # type: ignore[attr-defined]
-    return found
+    return ServedRouter.bind()  # type: ignore[attr-defined]

@@ -86,13 +86,6 @@ def make_serve_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_numbers_given(options: argparse.Namespace) -> None:
-    for name, least, most in LIMITS:
-        value = getattr(options, name)
-        if value is not None and not least <= value <= most:
-            raise ParameterError(f"--{name.replace('_', '-')}", f"must be from {least:g} to {most:g}", value)
-
-
 def read_token(variable: str) -> str | None:
     token, file = os.environ.get(variable), os.environ.get(f"{variable}_FILE")
     if token is None and file is not None:
@@ -166,7 +159,10 @@ def swaps_in_log(options: argparse.Namespace) -> int:
 
 def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = make_serve_parser().parse_args(arguments)
-    check_numbers_given(options)
+    for name, least, most in LIMITS:
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            raise ParameterError(f"--{name.replace('_', '-')}", f"must be from {least:g} to {most:g}", value)
     if options.promote == "auto" and options.candidate is None:
         raise ParameterError("--promote", "needs --candidate, the run that may take over", options.promote)
     from l2d.runs.folder import RunFolder

@@ -19,14 +19,12 @@ from omegaconf import DictConfig
 
 from l2d.utils.errors import L2DError
 
-VERSION_BASE = "1.3"
-
 
 def run_job(
     job: Callable[[DictConfig], Any], conf: str, config_name: str, arguments: Sequence[str], *, multirun: bool = False
 ) -> None:
     """Like @hydra.main, but with given arguments, and exceptions propagate. multirun: as if with -m."""
-    version.setbase(VERSION_BASE)
+    version.setbase("1.3")
     read_files_once()
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]

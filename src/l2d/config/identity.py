@@ -1,5 +1,4 @@
-"""The identity of a run: the names of its groups, a hash of all values that can change its result, and its seed. Class paths are
-not part of it, so moving a class orphans no run."""
+"""A run's identity: its groups' names, a hash of all values that can change its result, its seed. No class paths."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -41,17 +40,15 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):
             kept[group] = {key: value for key, value in values.items() if key not in keys}
-    plain: dict[str, Any] = _placeless(without_class_paths(kept))
-    return plain
+    return _placeless(without_class_paths(kept))
 
 
 def _with_former(config: Mapping[str, Any], present: bool) -> dict[str, Any]:
     """With a key of earlier versions at its default, so that folders and experts keep their names; or without it."""
-    nested = ("experts", "machine")
-    found = {
-        name: _with_former(one, present) if name in nested and isinstance(one, Mapping) else one
-        for name, one in config.items()
-    }
+    found = dict(config)
+    for group in ("experts", "machine"):
+        if isinstance(values := found.get(group), Mapping):
+            found[group] = _with_former(values, present)
     if isinstance(recipe := found.get("recipe"), Mapping):
         kept = {name: value for name, value in recipe.items() if (name, value) != ("ema", 0.0)}
         found["recipe"] = {"ema": 0.0, **kept} if present else kept

@@ -11,9 +11,6 @@ from annotated_types import MinLen
 from l2d.utils.parameters import Count, Name, Positive, ProperShare, Seed
 
 Seeds = Annotated[list[Seed], MinLen(1)]
-OnOrOff = Literal["auto", "true", "false"]
-# No mode with CUDA graphs: each network would record its own, and they keep their memory.
-CompileMode = Literal["false", "default", "max-autotune-no-cudagraphs"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,8 @@ class Recipe:
     augment: Literal["none", "crop", "crop_flip"]
     precision: Literal["32-true", "bf16-mixed", "16-mixed"]
     channels_last: bool
-    compile: CompileMode
+    # No mode with CUDA graphs: each network would record its own, and they keep their memory.
+    compile: Literal["false", "default", "max-autotune-no-cudagraphs"]
     fused: bool
     patience: Count | None
 
@@ -61,7 +59,7 @@ class Trainer:
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"]
     devices: Count
     deterministic: bool
-    data_on_device: OnOrOff
+    data_on_device: Literal["auto", "true", "false"]
 
 
 def _key(meaning: str) -> Any:
@@ -81,9 +79,7 @@ class Settings:
         "holdout: judge the router on the test rows; cross_validate: judge every row by a router that did not see it (five folds),"
         " then train on all rows; auto (dataset=table): cross_validate for outcomes of at most 20,000 rows without a split column"
     )
-    sampling: Literal["none", "over", "under"] = _key(
-        "resample training rows: each expert is the cheapest equally often"
-    )
+    sampling: Literal["none", "over", "under"] = _key("resample training rows: each expert is cheapest equally often")
     missing: Literal["direct", "ips", "dr"] = _key(
         "how methods that need every cost learn from a log: from expected costs, by inverse propensity, or doubly robust"
     )

@@ -89,10 +89,14 @@ class ServerLog(DatasetBase):
         return divided(whole, train, test)
 
     def summary(self) -> str:
-        """The rows that are read, and those that are left out. Refuses what cannot be learned from."""
+        """The rows that are read or left out. Refuses an expert hardly asked: the router would fit no server."""
         rows = self._rows()
-        check_asked(rows, rows.expert_names)
-        asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in rows.expert_names)
+        counts = Counter(rows.experts.tolist())
+        for name in rows.expert_names if rows.about is None else rows.about.experts:
+            if counts[name] < LEAST_ANSWERS:
+                was = f"has {counted(counts[name], 'answer')} with an outcome" if counts[name] else "was never asked"
+                raise L2DError(f"{rows.file}: {name} {was}; every expert needs {LEAST_ANSWERS} (l2d serve --explore)")
+        asked = ", ".join(f"{name} {counts[name]:,}" for name in rows.expert_names)
         read = len(snapshot(log_address(str(self.path)), self.run))
         left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
         return f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}"
@@ -105,8 +109,6 @@ class ServerLog(DatasetBase):
         if isinstance(address, Path) and not address.is_file():
             raise ParameterError("path", f"no such file (looked for in {Path.cwd()})", self.path)
         kept = explored_rows(snapshot(address, self.run))
-        if not len(kept):
-            raise L2DError(f"{kept.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
         known = ~np.isnan(kept.prices)
         return kept.take(known) if known.any() else kept
 
@@ -129,15 +131,6 @@ class ServerLog(DatasetBase):
 
 def is_image(rows: LoggedRows) -> bool:
     return rows.features is not None and rows.about is not None and len(rows.about.shape) == 3
-
-
-def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:
-    """Refuse an expert that was hardly asked: it cannot be judged, and without it the router would fit no server of this log."""
-    counts = Counter(rows.experts.tolist())
-    for name in names if rows.about is None else rows.about.experts:
-        if counts[name] < LEAST_ANSWERS:
-            was = "was never asked" if not counts[name] else f"has {counted(counts[name], 'answer')} with an outcome"
-            raise L2DError(f"{rows.file}: {name} {was}; every expert needs {LEAST_ANSWERS} (l2d serve --explore)")
 
 
 def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:

@@ -16,9 +16,8 @@ Compared = tuple[str, str, float, float, float]
 
 @dataclass(frozen=True)
 class Decision:
-    """What is not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert.
-    planned: the propensities are logged with the calls of the plan. state: of a plan that waits for an answer, kept until it ends.
-    course: the server's view of it."""
+    """What is not logged: ranking, price_weight and guard, as clients get them; prices: that the run knows, by expert.
+    planned: the calls have the propensities. state: of a plan that waits for an answer; course: the server's view."""
 
     id: str
     run: str  # that decided
@@ -40,8 +39,7 @@ class Decision:
     compared: Compared | None = None  # with a candidate, in a table of its own
 
     def expected_cost(self, expert: str) -> float | None:
-        found: float | None = next((one["expected_cost"] for one in self.ranking if one["expert"] == expert), None)
-        return found
+        return next((one["expected_cost"] for one in self.ranking if one["expert"] == expert), None)
 
     def row(self, now: float) -> tuple[Any, ...]:
         propensity = None if self.planned else self.propensity

@@ -96,7 +96,9 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
     else:
         columns["loss"] = [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in kept]
     columns |= {name: [row[name] for row in kept] for name in ("price", "latency", "propensity")}
-    columns |= {"time": [round(row["time"], 3) for row in kept], **scales_of_rows(kept, runs)}
+    columns["time"] = [round(row["time"], 3) for row in kept]
+    if any(one.unit.error_price is not None for one in runs.values()):  # runs may differ in what a wrong answer costs
+        columns[SCALE] = [runs[row["run"]].unit.scale if row["run"] in runs else None for row in kept]
     filled = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     filled = {"id": [row["id"] for row in kept], **inputs_of_rows(file, kept, runs), **filled}
     calls = [row.get("calls", []) for row in kept]
@@ -145,13 +147,6 @@ def check_units(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -
         if not runs[one].unit.fits(runs[other].unit):
             problem = f"the runs {one} and {other} count prices in different units (cost.error_price)"
             raise L2DError(f"{file}: {problem}; {ONE_RUN}")
-
-
-def scales_of_rows(rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, list[float | None]]:
-    """Runs whose prices are dollars may differ in what a wrong answer costs. No column if no run scaled its prices."""
-    if all(run.unit.error_price is None for run in runs.values()):
-        return {}
-    return {SCALE: [runs[row["run"]].unit.scale if row["run"] in runs else None for row in rows]}
 
 
 def inputs_of_rows(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from l2d.utils.errors import ParameterError, unknown
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
 RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
-LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
 TRIAL_BEGAN = """SELECT min(d.time) FROM trials AS t JOIN decisions AS d ON d.id = t.decision_id
 WHERE d.run = ? AND t.candidate = ? AND t.bound = ?"""
 SWAPS_BEFORE = "SELECT coalesce(max(number), 0) FROM swaps WHERE time < ?"
@@ -25,7 +24,6 @@ SELECT d.run, coalesce(d.served, d.expert), s.state FROM decisions AS d LEFT JOI
 """
 NEXT = "UPDATE steps SET state = ? WHERE decision_id = ? AND state = ?"
 END = "DELETE FROM steps WHERE decision_id = ? AND state = ?"
-CALL = "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)"
 GRADE = "UPDATE calls SET correct = ?, loss = ? WHERE decision_id = ? AND expert = ?"
 GRADED = """SELECT c.correct, c.loss, coalesce(d.served, d.expert) FROM calls AS c JOIN decisions AS d ON d.id = c.decision_id
 WHERE c.decision_id = ? AND c.expert = ?"""
@@ -39,7 +37,6 @@ LIMIT = rf"\s*0*([1-9]\d*)\s*/\s*({'|'.join(SECONDS)})(?:\s+(\d{{1,2}})-(\d{{1,2
 LAST = "SELECT place, time FROM asks WHERE expert = ? ORDER BY place DESC LIMIT 1"
 ASKED_AT = "SELECT time FROM asks WHERE expert = ? AND place = ?"
 COUNTED = "SELECT count(*) FROM asks WHERE expert = ? AND place > ? AND time > ?"
-ASK = "INSERT INTO asks VALUES (?, ?, ?)"
 # A decision, given who may not be asked and for how long; or NobodyFree.
 Draft = Callable[[Mapping[str, float]], Decision]
 
@@ -57,8 +54,7 @@ def add_swap(database: Database, run: str) -> int:
 
 def last_swap(database: Database) -> tuple[int, str | None]:
     """Return its number and its run; 0 and None if there was none."""
-    number, run = database.execute(LAST_SWAP).fetchone() or (0, None)
-    return number, run
+    return database.execute("SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1").fetchone() or (0, None)
 
 
 def swaps_before(database: Database, run: str, candidate: str, bound: float) -> int | None:
@@ -102,13 +98,12 @@ def add_answer(database: Database, id: str, served: str | None, price: float | N
 
 def state_of(database: Database, id: str) -> tuple[str, str, str | None] | None:
     """Return the run that decided, whose answer is given, and the state of a plan that waits; None for an unknown decision."""
-    found: tuple[str, str, str | None] | None = database.execute(STATE, (id,)).fetchone()
-    return found
+    return database.execute(STATE, (id,)).fetchone()
 
 
 def add_call(database: Database, id: str, call: Call, served: str | None = None) -> None:
     """Record a call of a plan, and the sums of all. served: whose answer is given, if that is decided and not the first one's."""
-    database.execute(CALL, (id, *astuple(call)))
+    database.execute("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", (id, *astuple(call)))
     database.execute(SUMS, (served, id, id, id))
 
 
@@ -215,7 +210,7 @@ def wait(database: Database, expert: str, limit: Limit) -> float:
 def take(database: Database, expert: str, limits: Limits) -> None:
     if expert in limits:
         place, now = last_asked(database, expert)
-        database.execute(ASK, (expert, place + 1, now))
+        database.execute("INSERT INTO asks VALUES (?, ?, ?)", (expert, place + 1, now))
 
 
 def decide_within(database: Database, drafts: Sequence[Draft], limits: Limits) -> list[Decision]:

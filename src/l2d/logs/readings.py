@@ -37,8 +37,7 @@ SELECT count(*), coalesce(sum(x), 0), coalesce(sum(x * x), 0) FROM (
 
 
 class KeptReading(Generic[T]):
-    """The answer of a reading is kept for so many seconds, longer if it took longer: many who ask cost no more than one, and a
-    large log no more than a small one."""
+    """Keeps an answer for some seconds, and longer if it took longer: many questions or a large log cost no more."""
 
     def __init__(self, read: Callable[..., T], seconds: float = 0.0) -> None:
         self.read, self.seconds = read, seconds
@@ -55,9 +54,8 @@ class KeptReading(Generic[T]):
 
 
 def read_last_hour(address: Path | str, now: float, experts: Sequence[str]) -> dict[str, Any]:
-    """Decisions, spend and outcomes by expert, in steps of the clock: the last one is not over yet. experts: named first, also
-    without a decision. spend: where the price is known, `priced` in all; mean_error: of decisions with an outcome. Raises
-    LogUnavailable."""
+    """Decisions, spend and outcomes by expert, in steps of the clock; the last is not over. experts: named first, even
+    without a decision. spend: where the price is known, `priced` in all; mean_error: of decisions with an outcome."""
     start = (int(now) // SECONDS + 1 - STEPS) * SECONDS
     bounds = [id_at(start + step * SECONDS) for step in range(STEPS + 1)]
     found, decided_by = {name: no_decisions(name) for name in experts}, Counter[str]()

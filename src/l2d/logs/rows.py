@@ -104,8 +104,11 @@ def left_out_note(left_out: Mapping[str, int]) -> str:
 
 
 def explored_rows(rows: LoggedRows) -> LoggedRows:
-    """Without rows whose expert was certain: they say nothing of what another one would have done."""
-    return rows.take(rows.propensities < 1)
+    """Without rows whose expert was certain: they say nothing of what others would have done. Refuses to leave none."""
+    found = rows.take(rows.propensities < 1)
+    if not len(found):
+        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
+    return found
 
 
 def read_export(file: Path) -> dict[str, Any]:

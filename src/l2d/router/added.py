@@ -17,7 +17,7 @@ from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.estimator import Estimator, simplest
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.networks.estimators.planner import Planner
+from l2d.networks.estimators.planner import unplanned
 from l2d.router.trained import TrainedRouter, inputs_of
 from l2d.utils.errors import ParameterError, unknown
 
@@ -30,8 +30,7 @@ CAUTION = 1.5  # standard errors of its mean chance that a new expert's expected
 
 @dataclass(frozen=True)
 class NewExpert:
-    """queries: on which it was asked; errors: how wrong it was on each. like: the known expert that it is said to be like. others:
-    the known experts' errors on the same queries, [n, p]."""
+    """errors: on the queries. like: a known expert. others: the known experts' errors on the same queries, [n, p]."""
 
     name: str
     queries: Sequence[Any] | np.ndarray = ()
@@ -44,11 +43,7 @@ class NewExpert:
 def with_expert(router: R, new: NewExpert) -> R:
     """See Router.with_expert."""
     method, network, known = router.method, router.network, router.description
-    if (
-        not isinstance(method, SimpleRouter)
-        or not isinstance(network, EstimatorNetwork)
-        or isinstance(network.estimator, Planner)
-    ):
+    if not isinstance(method, SimpleRouter) or not isinstance(network, EstimatorNetwork) or unplanned(network):
         others = "auto and the simple routers (knn, linear, …) take another expert"
         raise ParameterError("name", f"this router would have to be trained again; {others}", new.name)
     if router.operating_point is not None:
@@ -135,8 +130,7 @@ def add_estimate(
 
 
 def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: Any) -> bool:
-    """True if the router's own estimator, fitted to the new expert's outcomes alone, expects outcomes that were left out better
-    than what is borrowed, by more than a standard error."""
+    """True if its own estimator, fitted to these outcomes alone, predicts left-out ones better, by a standard error."""
     if len(right) < ENOUGH:
         return False
     alone, lent, fold = torch.zeros_like(right), torch.zeros_like(right), torch.arange(len(right)) % FOLDS

@@ -12,7 +12,6 @@ from l2d.router.choices import Choice
 from l2d.router.trained import TrainedRouter, active_guard, plan_of
 from l2d.utils.errors import ParameterError, unknown
 
-TINY = 1e-9
 AMOUNT = re.compile(r"(?P<rows>\d+)(\.0*)?|(?P<share>\d+\.?\d*|\.\d+)\s*%", re.ASCII)
 Capacity: TypeAlias = Mapping[str, float | str]
 
@@ -39,7 +38,7 @@ def guarded_costs(router: TrainedRouter, choices: Sequence[Choice]) -> np.ndarra
     if offsets.any() and not router.method.takes_prices_later:
         raise ParameterError("capacity", "the guard's offsets of this method are not in units of costs; use raw")
     best = router.description.guard.best
-    unread = {name: float(offsets[k]) + TINY * (k != best) for k, name in enumerate(router.experts)}
+    unread = {name: float(offsets[k]) + 1e-9 * (k != best) for k, name in enumerate(router.experts)}
     costs = [[(choice.expected_costs or unread)[name] for name in router.experts] for choice in choices]
     return np.asarray(np.array(costs) - offsets)
 

@@ -74,12 +74,7 @@ class Step:
         return sum(self._prices[one.expert] if one.price is None else one.price for one in self.said)
 
     def answered(
-        self,
-        answer: object,
-        *,
-        confidence: float | None = None,
-        length: int | None = None,
-        price: float | None = None,
+        self, answer: object, *, confidence: float | None = None, length: int | None = None, price: float | None = None
     ) -> "Step":
         """The expert has answered. length: of its whole output (default: of the answer). price: default: the expected one."""
         check_price(price)

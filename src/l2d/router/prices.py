@@ -24,7 +24,7 @@ R = TypeVar("R", bound=TrainedRouter)
 
 
 def repriced(
-    router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None = None
+    router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None
 ) -> R:
     """See Router.at."""
     for name, value in (("budget", budget), ("confidence", confidence), ("max_error", max_error)):

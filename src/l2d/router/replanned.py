@@ -3,7 +3,7 @@
 import copy
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -29,11 +29,7 @@ STEPS = 60  # factors that are tried to keep an error: each one is a plan
 
 
 def replanned(
-    router: R,
-    given: PriceList | None,
-    budget: float | None = None,
-    confidence: float | None = None,
-    max_error: float | None = None,
+    router: R, given: PriceList | None, budget: float | None, confidence: float | None, max_error: float | None
 ) -> R:
     """See Router.at."""
     network, method = copy.deepcopy(router.network), copy.deepcopy(router.method)
@@ -49,9 +45,8 @@ def replanned(
             guard, plan, point = cheapest(router, planner, paid, budget, confidence)
         else:
             guard, plan, point = promised(router, planner, paid, max_error, SURE if confidence is None else confidence)
-    described = replace(router.description, prices=listed, guard=guard, plan=plan)
-    parts: dict[str, Any] = {"network": network, "method": method, "description": described}
-    return replace(router, **parts, validation=None, operating_point=point)
+    about = replace(router.description, prices=listed, guard=guard, plan=plan)
+    return replace(router, network=network, method=method, description=about, validation=None, operating_point=point)
 
 
 def cheapest(

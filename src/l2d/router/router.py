@@ -11,6 +11,7 @@ from torch import Tensor
 
 from l2d.core.prices import PriceList
 from l2d.data.given import refuse_other_order
+from l2d.router import trained
 from l2d.router.added import NewExpert, with_expert
 from l2d.router.capacity import Capacity, within_capacity
 from l2d.router.choices import Choice, make_choices
@@ -21,16 +22,7 @@ from l2d.router.prices import costs_for, repriced
 from l2d.router.queries import file_inputs
 from l2d.router.saved import read_saved, save_router
 from l2d.router.score import Comparison, RouterScore, compare_decisions, score_decisions
-from l2d.router.trained import (
-    TrainedRouter,
-    allowed_experts,
-    decide_inputs,
-    embed,
-    inputs_of,
-    outputs_of,
-    plan_of,
-    readable_inputs,
-)
+from l2d.router.trained import TrainedRouter, decide_inputs, inputs_of, outputs_of, plan_of, readable_inputs
 from l2d.runs.artifact.rebuild import RebuiltRun, rebuild_run
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -45,8 +37,7 @@ class Router(TrainedRouter):
 
     The guard, fitted to the validation rows, may send every query to the best single expert, or shift the experts' scores;
     `guard_note` says which. `raw` decides without it: `Router.load(folder, raw=True)` or `router.at(raw=True)`. operating_point:
-    the expected spend of a router within a budget, None without a budget. validation: its score on held-out rows.
-    """
+    the expected spend of a router within a budget, None without a budget. validation: its score on held-out rows."""
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
@@ -108,8 +99,7 @@ class Router(TrainedRouter):
             raw: True decides without the guard, False with it again. Default: as this router does.
 
         Returns:
-            A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs.
-        """
+            A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs."""
         router = self if raw is None else replace(self, raw=raw)
         only_raw = raw is not None and all(one is None for one in (prices, budget, confidence, max_error))
         return router if only_raw else repriced(router, prices, budget, confidence, max_error)
@@ -147,8 +137,7 @@ class Router(TrainedRouter):
             A router that estimates the new expert by the known ones' estimates and its outcomes; from fifty outcomes on, by its
             outcomes alone if that is better. Its guard adds 1.5 standard errors to the new expert's expected error, so that it gets
             little before its outcomes say more. The router takes no other prices and no budget; train with the new rows for these.
-            Methods: auto, knn, clusters, linear, linear_plugin, category_table, mix.
-        """
+            Methods: auto, knn, clusters, linear, linear_plugin, category_table, mix."""
         return with_expert(self, NewExpert(name, queries, errors, price, like, others))
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor, *, capacity: Capacity | None = None) -> list[Choice]:
@@ -166,7 +155,7 @@ class Router(TrainedRouter):
         """One choice for each row of a CSV, Parquet or JSONL file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
         file = Path(os.path.expanduser(path))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
-        inputs, empty, ids = file_inputs(file, self.description, lambda texts: embed(self, texts))
+        inputs, empty, ids = file_inputs(file, self.description, lambda texts: trained.embed(self, texts))
         choices = make_choices(self, outputs_of(self, inputs), empty)
         choices = choices if capacity is None else within_capacity(self, choices, capacity)
         return [replace(choice, id=known) for choice, known in zip(choices, ids, strict=True)]
@@ -193,8 +182,7 @@ class Router(TrainedRouter):
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals, in units of one error. Printed, they are in
             dollars if the run has cost.error_price. Within a budget, the best single expert is the best that the budget allows; if
-            it allows none alone, the best of all.
-        """
+            it allows none alone, the best of all."""
         refuse_other_order(queries, costs=costs, errors=errors, prices=prices)
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
@@ -203,7 +191,9 @@ class Router(TrainedRouter):
                 raise ParameterError("costs", "a plan pays for several calls; give errors and prices")
             outputs, replies = outputs_of(self, inputs_of(self, queries)), given_replies(self, answers, len(found))
             return score_plan(self, outputs, replies, found if paid is None else found - paid, paid)
-        return score_decisions(decisions, found, self.experts, paid, unit=self.prices, allowed=allowed_experts(self))
+        return score_decisions(
+            decisions, found, self.experts, paid, unit=self.prices, allowed=trained.allowed_experts(self)
+        )
 
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None

@@ -44,10 +44,8 @@ def write_router(router: TrainedRouter, folder: Path) -> None:
     write_weights(folder / FILE, weights, router.description)
     router.network.keep(folder)
     found = {"validation": router.validation, "operating_point": router.operating_point}
-    numbers = {name: None if part is None else part.as_dict() for name, part in found.items()}
-    write_json(
-        folder / SAVED, {"version": own_version(), "experts": list(router.experts), "raw": router.raw, **numbers}
-    )
+    about = {name: None if part is None else part.as_dict() for name, part in found.items()}
+    write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), "raw": router.raw, **about})
 
 
 def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None, bool]:

@@ -100,8 +100,7 @@ class RouterScore:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired. “This
-    router” is the one whose `compare` was called."""
+    """The mean cost of the router whose `compare` was called minus the other's, on n rows. interval: 95 %, paired."""
 
     n: int
     difference: float

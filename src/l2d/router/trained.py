@@ -95,11 +95,17 @@ def outputs_of(router: TrainedRouter, inputs: Tensor) -> Tensor:
 
 def decide_outputs(router: TrainedRouter, outputs: Tensor) -> tuple[Tensor, Tensor]:
     """The chosen experts, counted from 0, without and with the guard; of a plan, those that are asked first."""
+    planner, name = plan_of(router)
     with torch.inference_mode():
-        if (first := first_asks(router, outputs)) is not None:
-            return first, first
-        own, guard = router.method.decide(outputs), active_guard(router)
-        return own, own if guard is None else guard.decide(router.method.utilities(outputs), own)
+        if planner is None:
+            own, guard = router.method.decide(outputs), active_guard(router)
+            return own, own if guard is None else guard.decide(router.method.utilities(outputs), own)
+        n, p = len(outputs), len(router.experts)
+        nothing = Replies(torch.full((n, p), -1), torch.full((n, p, 2), torch.nan))
+        nobody = torch.zeros(n, p, dtype=torch.bool)
+        view = planner.view(outputs[:, :p].cpu(), nothing)
+        first = planner.plans[name](view, nobody, torch.full((n, p), -1.0), nobody)[0]
+        return first, first
 
 
 def decide_inputs(router: TrainedRouter, inputs: Tensor) -> Tensor:
@@ -111,15 +117,3 @@ def plan_of(router: TrainedRouter) -> tuple[Planner | None, str]:
     planner = planner_of(router.network)
     name = LEARNED if router.raw and planner is not None else router.description.plan
     return (None, "") if planner is None or name is None else (planner, name)
-
-
-def first_asks(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
-    """The expert that is asked first, [n]; None if the router asks one expert."""
-    planner, name = plan_of(router)
-    if planner is None:
-        return None
-    n, p = len(outputs), len(router.experts)
-    nothing = Replies(torch.full((n, p), -1), torch.full((n, p, 2), torch.nan))
-    nobody = torch.zeros(n, p, dtype=torch.bool)
-    view = planner.view(outputs[:, :p].cpu(), nothing)
-    return planner.plans[name](view, nobody, torch.full((n, p), -1.0), nobody)[0]

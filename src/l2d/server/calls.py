@@ -193,10 +193,11 @@ async def ask_servers(
 async def open_answer(client: aiohttp.ClientSession, server: Deployment, chat: Chat, seconds: float) -> ChatAnswer:
     """Whole, or the beginning of a stream, within so many seconds. Raises UpstreamFailed."""
     upstream, limit = server.upstream, aiohttp.ClientTimeout(sock_read=server.upstream.timeout)
+    url = f"{upstream.base_url.rstrip('/')}/{chat.path}"
     about: dict[str, Any] = {"headers": upstream.headers, "timeout": limit, "allow_redirects": False}
     with broken_connections():
         async with asyncio.timeout(seconds):
-            response = await client.post(upstream.url(chat.path), data=chat.to(upstream.model), **about)
+            response = await client.post(url, data=chat.to(upstream.model), **about)
             try:
                 return await first_bytes(server, response, chat.stream)
             except BaseException:
@@ -238,16 +239,12 @@ async def first_bytes(server: Deployment, response: aiohttp.ClientResponse, stre
     kind = kind if "json" in kind else "text/plain; charset=utf-8"  # no markup from elsewhere
     answer = ChatAnswer(server, status, kind, bytes(found), *about, usage_in(whole or {}))
     if status in PASSED_OVER or status >= 500:
-        wait = retry_after(response) if status in (429, 503) else None
+        said = passed_on["retry-after"]
+        wait = float(said) if status in (429, 503) and re.fullmatch("[0-9]{1,6}", said) else None
         raise UpstreamFailed(str(status), wait, status != 404, answer)
     if status == 400 and SAYS_TOO_LONG.search(found):
         raise UpstreamFailed(TOO_LONG, blamed=False, answer=answer)
     return answer
-
-
-def retry_after(response: aiohttp.ClientResponse) -> float | None:
-    said = response.headers.get("retry-after", "")
-    return float(said) if re.fullmatch("[0-9]{1,6}", said) else None
 
 
 async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -24,7 +24,6 @@ from l2d.utils.errors import L2DError, unknown
 from l2d.utils.text import six_digits
 
 PLAN = "plan"
-ENDLESS = 10**9  # characters
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +72,7 @@ class Course(Step):
     def certain(self) -> bool:
         """True if the next answer is given whatever it says: nothing, something new at length, or what was said before."""
         before = next((one.answer for one in self.said if one.answer is not None), None)
-        tried = [self.heard(None, length=0), self.heard("something else", length=ENDLESS), self.heard(before)]
+        tried = [self.heard(None, length=0), self.heard("something else", length=10**9), self.heard(before)]
         try:
             return all(one.ask is None and one.accept == self.ask for one in tried)
         except L2DError:  # of the user's own rule
@@ -135,8 +134,7 @@ def begun(
     explore = 0.0 if alone or choice.unread else settings.explore_second
     alone = alone or choice.unread or plan_of(router)[0] is None
     begin(router, outputs, settings.cap)  # refuses a cap below all prices
-    known = (settings.cap, choice.expert, 1.0, alone, settings.most_calls)
-    course = Course(router, outputs, (), *known, explore=explore)
+    course = Course(router, outputs, (), settings.cap, choice.expert, 1.0, alone, settings.most_calls, explore=explore)
     return course if choice.expert in course.affordable else replace(course, turn=course.now.ask)
 
 

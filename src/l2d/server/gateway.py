@@ -1,5 +1,4 @@
-"""The gateway: a chat completion goes to the chosen expert's server; if that fails before its first byte, or as the plan says, to
-others."""
+"""The gateway: a chat goes to the chosen expert's server; to others if it fails before a byte, or as the plan says."""
 
 import asyncio
 import math
@@ -17,19 +16,8 @@ from starlette.exceptions import HTTPException
 
 from l2d.logs.decision import Decision, Refused
 from l2d.logs.operations import add_answer
-from l2d.server.calls import (
-    OK,
-    TOO_LONG,
-    Chat,
-    ChatAnswer,
-    EventStream,
-    ask_servers,
-    broken_event,
-    checked,
-    collected,
-    open_answer,
-    words_of,
-)
+from l2d.server import calls
+from l2d.server.calls import OK, Chat, ChatAnswer
 from l2d.server.course import Course
 from l2d.server.service import RouterService
 from l2d.server.upstreams import RESTING, Deployment, UpstreamFailed
@@ -102,7 +90,7 @@ class Exchange:
                 return found
         if self.course is not None and self.course.accept is not None:
             return await self.give(self.course.accept, self.held[self.course.accept])
-        if {*map(str, self.failed.values())} == {TOO_LONG}:
+        if {*map(str, self.failed.values())} == {calls.TOO_LONG}:
             expert, failure = next(iter(self.failed.items()))
             return await self.give(expert, failure.answer)
         if self.course is None:
@@ -126,11 +114,11 @@ class Exchange:
         at_once = course is None or (self.chat.stream and course.certain)
 
         async def call(server: Deployment, seconds: float) -> ChatAnswer:
-            found = await open_answer(self.gateway.client, server, self.chat, seconds)
-            return found if at_once else await collected(found, self.chat.choices)
+            found = await calls.open_answer(self.gateway.client, server, self.chat, seconds)
+            return found if at_once else await calls.collected(found, self.chat.choices)
 
         try:
-            found = await ask_servers(self.gateway.servers[expert], call, partial(self.may_ask, expert))
+            found = await calls.ask_servers(self.gateway.servers[expert], call, partial(self.may_ask, expert))
             if self.held and found.status != OK:
                 raise UpstreamFailed(str(found.status))
         except UpstreamFailed as failure:
@@ -142,15 +130,14 @@ class Exchange:
             return None
         if course is None or not isinstance(found.content, bytes):
             return await self.give(expert, found)
-        text, tools = words_of(found.content, found.content_type.startswith("text/event-stream"))
+        text, tools = calls.words_of(found.content, found.content_type.startswith("text/event-stream"))
         good = found.status == OK
         self.hear(expert, text if good else None, found.server.upstream.price_of(found.usage))
         self.held[expert] = found
         return await self.give(expert, found) if tools or not good else None
 
     def hear(self, expert: str, text: str | None, price: float | None) -> None:
-        """Go on along the plan. text: None if the expert failed. If the user's own rule fails on an answer, it agrees with no
-        other."""
+        """Go on along the plan. text: None if the expert failed. If the user's own rule fails, it agrees with none."""
         if self.course is None:
             return
         seconds = time.perf_counter() - self.began
@@ -185,16 +172,16 @@ class Exchange:
 
     async def watched(self, found: ChatAnswer, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one."""
-        read, cut = EventStream(self.chat.choices), None
+        read, cut = calls.EventStream(self.chat.choices), None
         try:
-            async for part in checked(content, read, self.began):
+            async for part in calls.checked(content, read, self.began):
                 yield part
             found.server.failures = 0
         except UpstreamFailed as failure:
             found.server.fail(failure)
             cut = str(failure)
             self.service.metrics.count_error("cut stream")
-            yield broken_event(f"{self.expert}: the answer was cut ({failure})")
+            yield calls.broken_event(f"{self.expert}: the answer was cut ({failure})")
         finally:
             found.close()  # also if the client has gone
             self.finish(found, read.usage)

@@ -137,8 +137,7 @@ class Succession:
         self.swaps = self.swaps if before is None else min(self.swaps, before)
 
     async def reload(self, folder: Path, force: bool) -> str:
-        """Swap to another run; other servers with this log follow. Requests that have begun end with the old one. Raises
-        Refused, L2DError."""
+        """Swap to another run, or refuse it. Other servers with this log follow; what began ends with the old one."""
         async with self._reloading:
             new = await asyncio.to_thread(self.load, folder)
             check_successor(self.policy.settings, self.current, new, force)
@@ -175,8 +174,7 @@ class Succession:
             self.swap_to(new)
 
     async def judge(self) -> None:
-        """Say which router is better, the run's or the candidate's, and let it take over if that is wanted. The log holds all that
-        counts, so a server that starts again goes on."""
+        """Say which router is better; let it take over if wanted. The log has all that counts, so a restart goes on."""
         if (trial := self.trial) is None:
             return
         await trial.look(self.log.address)

@@ -42,9 +42,6 @@ class Upstream:
     retries: NonNegativeInt = 1
     rest: Positive = 30.0
 
-    def url(self, path: str) -> str:
-        return f"{self.base_url.rstrip('/')}/{path}"
-
     @property
     def headers(self) -> dict[str, str]:
         """The headers of a request to it. identity: the answer is passed on as it is."""
@@ -67,8 +64,7 @@ def tokens_in(usage: Mapping[str, Any]) -> tuple[Any, Any]:
     return read, 0 if written is None and read == usage.get("total_tokens") else written
 
 
-SeveralUpstreams = Annotated[list[Upstream], MinLen(1)]
-UPSTREAMS: TypeAdapter[Any] = TypeAdapter(dict[str, Upstream | SeveralUpstreams])
+UPSTREAMS: TypeAdapter[Any] = TypeAdapter(dict[str, Upstream | Annotated[list[Upstream], MinLen(1)]])
 
 
 def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, list[Upstream]]:

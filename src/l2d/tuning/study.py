@@ -28,7 +28,6 @@ from l2d.utils.text import aligned, counted, csv_text, markdown
 
 # Options of earlier versions with their defaults: they are part of the name of a search's folder.
 FORMER = {"totals": None, "trials": 40, "recipe": False, "rungs": [0.3, 0.6], "parallel": 1, "ablation": False}
-PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 Settings = dict[str, Any]
 
 
@@ -81,8 +80,7 @@ def shares_of_rho(shop: Workshop, overrides: Sequence[str], options: SearchSetti
     costs = splits.train.costs
     built: Any = make_method(experiment, costs, splits.arrays.num_classes, largest_cost=splits.largest_cost)
     rule = {**rho, "values": None, "total": 1, "offset": 0} if isinstance(rho, Mapping) else 1 / costs.shape[1]
-    shares: list[float] = build_rho(rule, costs, built.rewards(costs)).tolist()
-    return shares
+    return build_rho(rule, costs, built.rewards(costs)).tolist()
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ def own_grid(values: Mapping[str, Sequence[Any]]) -> list[Settings]:
 
 def rho_grid(rho: Any, shares: Sequence[float], offsets: Sequence[float] | None) -> list[Settings]:
     """rho: the method's own. shares: the experts' shares of ρ̄, which sum to 1."""
-    tried = PAPER_OFFSETS if offsets is None else offsets
+    tried = range(-5, 6) if offsets is None else offsets  # the paper's interval, in steps of 1
     found = [settings for offset in tried if (settings := rho_at(rho, shares, offset)) is not None]
     if not found:
         raise L2DError(f"tune.offsets={list(tried)}: none of them leaves every ρ positive")

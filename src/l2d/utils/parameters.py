@@ -1,8 +1,7 @@
 """Types of parameters, which signatures declare: tau: NonNegative, rewards: Literal["sum_others", "complement"].
 
 They are plain annotations, and pydantic checks values against them. config/signatures.py reads the signatures from the source,
-so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins.
-"""
+so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -101,6 +100,4 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-__all__ = ["Annotated", "Any", "Count", "EvenWidth", "Factory", "Ge", "Gt", "Le", "Letters", "Literal", "Lt"]
-__all__ += ["Mapping", "Name", "Names", "NonNegative", "NonNegativeInt", "Positive", "ProperShare", "Rewards", "Rho"]
-__all__ += ["RhoRule", "Seed", "Sequence", "Share", "ShareBelowOne", "check_value"]
+__all__ = ["Annotated", "Ge"]

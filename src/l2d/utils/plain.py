@@ -9,8 +9,7 @@ T = TypeVar("T")
 
 def from_plain(kind: type[T], content: Any) -> T:
     """An object of this dataclass; ValueError if the content is of other types."""
-    found: T = adapter(kind).validate_json(json.dumps(content), strict=True)  # type: ignore[arg-type]  # it is hashable
-    return found
+    return adapter(kind).validate_json(json.dumps(content), strict=True)  # type: ignore[arg-type]  # it is hashable
 
 
 @cache

@@ -15,7 +15,6 @@ from l2d.config.identity import NAMED
 from l2d.core.prices import Prices
 
 REACHED = 0.95  # of the strong model's accuracy
-THRESHOLDS = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
         *(router_mark(measured, scale) for scale in measured.runs),
         *models,
         *(Mark("mixture", "", None, price, error, len(measured.errors)) for price, error in hull),
-        *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances),
+        *estimated("cascade", "", np.linspace(0, 1, 101), points.cascade_decisions, measured.chances),
         *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
         *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known),
     ]

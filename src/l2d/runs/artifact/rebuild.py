@@ -18,17 +18,9 @@ from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.network import Network
 from l2d.networks.prices import PriceModel
+from l2d.runs.artifact import exported
 from l2d.runs.artifact.drift import TRAINING_INPUTS, InputSummary
-from l2d.runs.artifact.exported import (
-    FILE,
-    HELD_OUT,
-    MOST_NUMBERS,
-    READING,
-    RETRAIN,
-    RouterDescription,
-    part_of,
-    read_weights,
-)
+from l2d.runs.artifact.exported import FILE, HELD_OUT, RETRAIN, RouterDescription, part_of, read_weights
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -76,7 +68,7 @@ def rebuild(
     prices = part_of(weights, "network.price_model")
     if "weight" in prices:
         features, experts = prices["weight"].shape if prices["weight"].ndim == 2 else (0, 0)
-        if experts != len(description.experts) or features > MOST_NUMBERS:
+        if experts != len(description.experts) or features > exported.MOST_NUMBERS:
             raise L2DError(f"{FILE}: network.price_model does not fit the experts; {RETRAIN}")
         network.price_model = PriceModel(features - 1, experts)
     try:
@@ -93,7 +85,7 @@ def rebuild(
         raise L2DError(f"{FILE}: its tensors do not fit each other; {RETRAIN}")
     return RebuiltRun(
         *(experiment.plain, method, network, description),
-        encoder=rebuild_encoder(description.encoder, kept, trust, part_of(weights, READING)),
+        encoder=rebuild_encoder(description.encoder, kept, trust, part_of(weights, exported.READING)),
         held_out=HeldOut(**held_out, needed=description.guard.needed) if held_out else None,
         training_inputs=InputSummary(**summary) if summary else None,
     )
@@ -123,8 +115,7 @@ def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescripti
     known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
     costs = 1 - torch.eye(len(seen.experts), dtype=torch.float64)
     whole = with_arguments(expect(component, Method, "a method"), known)
-    method: Method = make(whole, costs=costs, num_classes=seen.num_classes, decision=decision)
-    return method
+    return make(whole, costs=costs, num_classes=seen.num_classes, decision=decision)
 
 
 def check_sizes(component: Component, method: Method, seen: RouterDescription, weights: Tensors) -> None:
@@ -149,8 +140,7 @@ def rebuild_network(component: Component, method: Method, seen: RouterDescriptio
         return method.own_network()
     width = seen.shape[-1]
     offered = {"mean": [0.0] * width, "std": [1.0] * width, "num_outputs": method.num_outputs, "head": method.head}
-    network: Network = make(component, **offered)
-    return network
+    return make(component, **offered)
 
 
 def rebuild_encoder(described: Arguments | None, kept: Arguments, trust: Trusted, learned: Tensors) -> Encoder | None:
