@@ -122,9 +122,23 @@ def test_servers_that_are_killed(tmp_path: Path) -> None:
     assert in_log(file)["a"] == 300
 
 
+WRONG = (
+    "40",
+    "40/week",
+    "0/hour",
+    "-1/hour",
+    "1.5/day",
+    "x/minute",
+    "4/day 9-",
+    "4/day 9-25",
+    "4/day 9-9",
+    "4/day 0-24",
+)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("z", "1/hour"), *(("a", text) for text in ("40", "40/week", "0/hour", "-1/hour", "1.5/day", "x/minute"))],
+    [("z", "1/hour"), *(("a", text) for text in WRONG)],
 )
 def test_bad_limits(name: str, text: str) -> None:
     with pytest.raises(ParameterError) as problem:
@@ -136,3 +150,24 @@ def test_limits_as_they_are_written() -> None:
     found = read_limits({"a": "40/hour", "b": " 100 / minute "}, EXPERTS)
     assert found == {"a": Limit(40, "hour"), "b": Limit(100, "minute")}
     assert str(Limit(40, "hour")) == "40/hour"
+    night = Limit(40, "hour", (22, 6))
+    assert read_limits({"a": str(night)}, EXPERTS) == {"a": night}
+
+
+@pytest.mark.parametrize(
+    ("hours", "clock", "wait"),
+    [
+        *(((9, 17), (9, 0), 0), ((9, 17), (16, 59), 0), ((9, 17), (17, 0), 16), ((9, 17), (8, 30), 0.5)),
+        *(((22, 6), (23, 0), 0), ((22, 6), (5, 59), 0), ((22, 6), (6, 0), 16), ((17, 24), (23, 30), 0)),
+    ],
+)
+def test_hours(
+    hours: tuple[int, int], clock: tuple[int, int], wait: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.mktime((2030, 6, 5, *clock, 0, 0, 0, -1))
+    monkeypatch.setattr("l2d.logs.operations.time.time", lambda: now)
+    log, limits = OutcomeLog(tmp_path / "log.sqlite"), {"a": Limit(2, "day", hours), "b": Limit(1, "day")}
+    assert limits["a"].closed(now) == pytest.approx(3600 * wait)
+    assert log.do(left, limits).result() == {"a": 0 if wait else 2, "b": 1}
+    assert log.do(ask_within, "a", limits).result() == (wait == 0)
+    log.close()

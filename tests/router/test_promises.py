@@ -1,5 +1,6 @@
 """The curve of promised errors."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def router() -> Router:
 def test_smaller_errors_cost_more(router: Router) -> None:
     points = promises(router, 0.9)
     assert len(points) > 5
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in pairwise(points):
         assert after.max_error < before.max_error
         assert after.price >= before.price
     for one in points:

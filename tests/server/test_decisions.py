@@ -19,8 +19,10 @@ from starlette.testclient import TestClient
 from tests.router.finished import Untrained, query_rows, untrained
 from tests.server.helpers import EXPERTS, PROMPTS, asking, guarded, lively_router, make_service, message_of, rows
 
+import l2d
 from l2d.core.guard import Guard
 from l2d.logs.decision import Refused
+from l2d.router.added import newcomers_of
 from l2d.router.router import Router
 from l2d.router.trained import outputs_of
 from l2d.runs.artifact.drift import InputSummary, standard_distance, summary_tensors
@@ -312,6 +314,29 @@ def test_propensities() -> None:
         found = draw_expert("b", "router", EXPERTS, 0.3, Drawn(0.29, place))
         assert found == (name, "explore", pytest.approx(chance))
     assert draw_expert("b", "router", EXPERTS, 0.0, Drawn(0.0, 0)) == ("b", "router", 1)
+
+
+def test_half_of_the_draws_are_among_newcomers() -> None:
+    """With explore = 0.4, experts a, b, c of whom b and c are new, a preferred: the shares are the propensities."""
+    rng, n = random.Random(0), 20_000
+    found = [draw_expert("a", "router", EXPERTS, 0.4, rng, ("b", "c")) for _ in range(n)]
+    expected = {"a": 0.6 + 0.4 / 6, "b": 0.4 * (1 / 6 + 1 / 4), "c": 0.4 * (1 / 6 + 1 / 4)}
+    for name, share in expected.items():
+        assert sum(one[0] == name for one in found) / n == pytest.approx(share, abs=0.015)
+        assert [one[2] for one in found if one[0] == name][:9] == pytest.approx([share] * 9)
+
+
+def test_an_added_expert_is_drawn_more_often(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    router = l2d.fit(rows, errors=rows[:, :2] > 0, experts=["a", "b"], method="knn")
+    assert newcomers_of(router) == ()
+    router = router.with_expert("new", like="a")
+    assert newcomers_of(router) == ("new",)
+    router.save(tmp_path / "router")
+    with asking(make_service(tmp_path / "router", tmp_path / "log.sqlite", explore=1.0)) as client:
+        found = client.post("/v1/route", json={"inputs": [{"features": [0.1, 0.2]}] * 600}).json()["decisions"]
+    assert sum(one["expert"] == "new" for one in found) / 600 == pytest.approx(2 / 3, abs=0.08)
+    assert sorted({round(one["propensity"], 6) for one in found}) == [0.166667, 0.666667]
 
 
 def test_shares_are_the_propensities(run: Untrained, tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def make_serve_parser() -> argparse.ArgumentParser:
     paid = "most money for the calls of a query, in the unit of the prices in training (method=plan)"
     limits.add_argument("--cap", metavar="PRICE", type=float, help=paid)
     limits.add_argument("--most-calls", metavar="N", type=int, help="most answers to a query (method=plan)")
-    often = """how often experts may be asked by minute, hour or day, such as {alice: "40/hour", large: "100/minute"}; servers with
-        one log count together"""
+    often = """how often experts may be asked by minute, hour or day, such as {alice: "40/hour 9-17", large: "100/minute"};
+        servers with one log count together"""
     limits.add_argument("--capacity", type=read_capacity, default={}, help=often)
     limits.add_argument("--workers", type=int, default=1, help="processes that share the port and the log (default: 1)")
     limits.add_argument("--threads", type=int, default=1, help="of torch, for a decision (default: 1)")

@@ -188,7 +188,9 @@ def read_limits(given: Mapping[str, str], experts: Sequence[str]) -> dict[str, L
         parts = re.fullmatch(LIMIT, text)
         hours = None if parts is None or parts[3] is None else (int(parts[3]), int(parts[4]))
         if parts is None or (hours is not None and (max(hours) > 24 or hours[0] % 24 == hours[1] % 24)):
-            problem = "must be such as 40/hour or 40/hour 9-17: a whole number above 0, by minute, hour or day, and hours"
+            problem = (
+                "must be such as 40/hour or 40/hour 9-17: a whole number above 0, by minute, hour or day, and hours"
+            )
             raise ParameterError(f"capacity.{name}", problem, text)
         found[name] = Limit(int(parts[1]), parts[2], hours)
     return found
