@@ -55,14 +55,14 @@ def test_each_parameter_reaches_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("l2d.api.estimator.fit", fit)
     l2d.RouterEstimator().fit(X, COSTS)
-    defaults = {"validation_fraction": 0.1, "trainer.accelerator": "auto", "progress": False}
-    assert seen == {"labels": None, "method": "mild", "seed": 0, "options": defaults}
+    defaults = {"validation_fraction": 0.1, "trainer.accelerator": "auto", "progress": False, "seed": 0}
+    assert seen == {"labels": None, "method": "mild", "options": defaults}
     own = {"router": "mlp", "epochs": 3, "batch_size": 5, "learning_rate": 0.5, "validation_fraction": 0.2}
     more = {"accelerator": "cpu", "progress": True, "options": {"recipe.epochs": 9, "sampling": "none"}}
     l2d.RouterEstimator("ce", seed=7, **own, **more).fit(X, COSTS, labels="some")  # type: ignore[arg-type]
     keys = {"router": "mlp", "recipe.batch_size": 5, "recipe.optimizer.lr": 0.5, "validation_fraction": 0.2}
-    keys |= {"trainer.accelerator": "cpu", "progress": True, "recipe.epochs": 9, "sampling": "none"}
-    assert seen == {"labels": "some", "method": "ce", "seed": 7, "options": keys}
+    keys |= {"trainer.accelerator": "cpu", "progress": True, "recipe.epochs": 9, "sampling": "none", "seed": 7}
+    assert seen == {"labels": "some", "method": "ce", "options": keys}
 
 
 @pytest.mark.parametrize("kind", [np.array, np.ndarray.tolist])

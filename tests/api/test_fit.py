@@ -201,7 +201,7 @@ def test_two_routers_compared(router: l2d.Router, rows: Rows) -> None:
 
 
 def test_seeds(rows: Rows) -> None:
-    one, same, other = (fit(*rows, options=quick(1), seed=seed) for seed in (1, 1, 2))
+    one, same, other = (fit(*rows, options=quick(1) | {"seed": seed}) for seed in (1, 1, 2))
     first = torch.tensor([[0.5, 0.5, 0.5]])
     assert torch.equal(outputs_of(one, first), outputs_of(same, first))
     assert not torch.equal(outputs_of(one, first), outputs_of(other, first))

@@ -15,7 +15,7 @@ from l2d.router.router import Router
 from l2d.utils.errors import ParameterError
 
 # Parameters of the estimator that are keys of `l2d train`.
-KEYS = {name: name for name in ("router", "validation_fraction", "progress")}
+KEYS = {name: name for name in ("router", "validation_fraction", "progress", "seed")}
 KEYS |= {"epochs": "recipe.epochs", "batch_size": "recipe.batch_size", "learning_rate": "recipe.optimizer.lr"}
 KEYS |= {"accelerator": "trainer.accelerator"}
 
@@ -70,7 +70,7 @@ class RouterEstimator(BaseEstimator):
         given = self.get_params()
         keys = {key: given[name] for name, key in KEYS.items() if given[name] is not None}
         options = {**keys, **(self.options or {})}
-        self.router_: Router = fit(X, y, labels=labels, method=self.method, seed=self.seed, options=options)
+        self.router_: Router = fit(X, y, labels=labels, method=self.method, options=options)
         self.experts_ = self.router_.experts
         few = bool(read_amounts("y", y, gaps=True).isnan().any())  # known outcomes: the guard often falls back
         if few and self.router_.guard_note:

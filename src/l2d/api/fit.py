@@ -55,7 +55,6 @@ def fit(
     labels: Any = None,
     experts: Sequence[str] | None = None,
     method: str | type[Method] | None = None,
-    seed: int = 0,
     answers: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> Router:
@@ -79,11 +78,11 @@ def fit(
         method: A name of `l2d train --help` (auto, mild, tdef, plugin, …), or a class of your own, a subclass of `l2d.Method`.
             Default: auto, the best of several by cross-validation; for images mild. Its arguments are options:
             {"method.margin": 0.5}.
-        seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.
         answers: [n, p], what each expert answered, None where it did not; or {"answers": …, "confidence": …, "length": …}.
             options={"dataset.agree": "within:0.01"} says which agree (docs/your_table.md#answers).
-        options: Any other key of `l2d train`: {"recipe.epochs": 30, "progress": False, "router": "mlp"}. "dataset.text" names the
-            column of a DataFrame that holds a text.
+        options: Any other key of `l2d train`: {"recipe.epochs": 30, "progress": False, "router": "mlp", "seed": 1}. "dataset.text"
+            names the column of a DataFrame that holds a text. The same seed (default: 0) gives the same router on the same CPU with
+            the same number of threads.
 
     Returns:
         The router. `router.guard_note` says what the guard does to all choices; `router.at(raw=True)` turns it off.
@@ -99,7 +98,7 @@ def fit(
     """
     refuse_other_order(X, costs=costs, errors=errors, prices=prices, propensities=propensities, labels=labels)
     outcomes = outcomes_of(costs, errors, prices, propensities, experts)
-    given: dict[str, Any] = {"seed": seed, **(options or {})}
+    given = options or {}
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)
     refuse_settings_of_runs(experiment)
     hint_at_prices(experiment, outcomes)
