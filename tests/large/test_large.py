@@ -30,6 +30,7 @@ from l2d.large.train import train_large
 from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.linear import Ridge
 from l2d.networks.estimators.lookup import Lookup
+from l2d.networks.estimators.neighbours import Neighbours
 from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.router.router import Router
 from l2d.runs.folder import RunFolder
@@ -163,6 +164,35 @@ def test_same_as_in_memory(
 
 
 @pytest.mark.usefixtures("at_home")
+def test_neighbours_are_those_of_training_in_memory(tmp_path: Path) -> None:
+    path, features = written(tmp_path / "files", table()), ["x0", "x1", "x2"]
+    metrics, run = trained(path, tmp_path / "runs", "method=knn", f"dataset.features=[{','.join(features)}]")
+    rows = all_rows(path, features, {})
+    networks = fitted(Neighbours, rows)
+    torch.testing.assert_close(Router.load(run.path).network(rows.inputs), networks[-1](rows.inputs), rtol=0, atol=2e-6)
+    wrong = 0.0
+    for fold in range(FOLDS):
+        mine = rows.folds == fold
+        decisions = 2 - networks[fold](rows.inputs[mine]).flip(1).argmax(dim=1)
+        wrong += float(rows.errors[mine].gather(1, decisions[:, None]).sum())
+    assert metrics.deferral_loss == pytest.approx(wrong / N, abs=0.005)  # a few experts are expected to be as good as others
+
+
+@pytest.mark.usefixtures("at_home")
+def test_auto_learns_from_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("l2d.large.train.SAMPLE", 600)
+    path = written(tmp_path / "files", table())
+    metrics, run = trained(path, tmp_path / "runs", "method=auto", "method.seconds=1", "dataset.features=[x0,x1,x2]")
+    assert metrics.rows.test == N
+    assert metrics.deferral_loss < metrics.baselines.best_single.deferral_loss
+    assert "chosen" in (run.path / "candidates.txt").read_text(encoding="utf-8")
+    router = Router.load(run.path)
+    assert router.held_out is not None
+    assert 450 < len(router.held_out.errors) < 750
+    assert router.at([0.0, 0.0, 3.0]).route(np.zeros((1, 3)))[0].expert != NAMES[2]
+
+
+@pytest.mark.usefixtures("at_home")
 def test_log_is_judged_by_doubly_robust_costs(tmp_path: Path) -> None:
     path = written(tmp_path / "files", table(gaps=True))
     metrics, _ = trained(path, tmp_path / "runs", "dataset.features=[x0,x1,x2]")
@@ -284,7 +314,7 @@ def test_bad_input_is_one_line(at_home: None, tmp_path: Path, monkeypatch: pytes
         return str(error.value)
 
     assert "no file" in refused(of=tmp_path / "*.txt")
-    assert refused("method=knn").startswith("method=knn: ")
+    assert refused("method=plugin").startswith("method=plugin: ")
     assert refused("sampling=over").startswith("sampling=over: ")
     assert refused("cost=columns").startswith("cost: ")
     assert refused("dataset.text=topic", "router=minilm", "method=linear").startswith("router: ")

@@ -13,9 +13,13 @@ from torch import Tensor
 from l2d.core.ridge import fit_left_out
 from l2d.large.passes import FOLDS, Passes, Reader, Rows, Sums, added
 from l2d.methods.simple import SimpleRouter
+from l2d.networks.estimators.best import Best
+from l2d.networks.estimators.clusters import Clusters
 from l2d.networks.estimators.estimator import Estimator
 from l2d.networks.estimators.linear import RIDGES, Ridge
 from l2d.networks.estimators.lookup import ROUNDED, Lookup, refuse_different
+from l2d.networks.estimators.mixture import Mixture
+from l2d.networks.estimators.neighbours import Neighbours
 from l2d.networks.tabular import CONSTANT
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -178,5 +182,25 @@ def fit_table(passes: Passes, reader: Reader, method: SimpleRouter, known: Known
     return estimators, Rows.of_sample(found)
 
 
+# The others learn from the sample alone
+
+
+def drawn(known: Known, rows: Rows) -> Sums:
+    return rows.sample(known.share)
+
+
+def fit_sample(passes: Passes, reader: Reader, method: SimpleRouter, known: Known) -> tuple[list[Estimator], Rows]:
+    sample, found = Rows.of_sample(passes.run("sample", partial(reader.on, partial(drawn, known)))), list[Estimator]()
+    print(f"fitting to {len(sample):,} of the rows, without each of {FOLDS} folds, and to all")
+    costs, prices = sample.errors + method.prices, method.prices.double()
+    for fit in range(FOLDS + 1):
+        mine, estimator = sample.folds != fit, method.estimator()
+        unlabelled = torch.full((int(mine.sum()),), -1)
+        estimator.fit(method.fit_rows(sample.inputs[mine], costs[mine], unlabelled, prices))
+        found.append(estimator)
+    return found, sample
+
+
 Fit = Callable[[Passes, Reader, SimpleRouter, Known], tuple[list[Estimator], Rows]]
-FITS: dict[type[Estimator], Fit] = {Ridge: fit_linear, Lookup: fit_table}  # in one pass each
+FITS: dict[type[Estimator], Fit] = dict.fromkeys([Neighbours, Clusters, Mixture, Best], fit_sample)
+FITS |= {Ridge: fit_linear, Lookup: fit_table}  # in one pass each

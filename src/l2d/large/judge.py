@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from l2d.core.results import ESTIMATED, KNOWN
 from l2d.large.passes import FOLDS, Rows, Sums
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
+
+AT_ONCE = 512  # rows: a router by neighbours compares each with its whole sample
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,18 @@ class Routers:
     networks: Sequence[EstimatorNetwork]
     from_log: bool
 
+    @property
+    def digest(self) -> str:
+        states = (network.state_dict() for network in self.networks)
+        return sha256(b"".join(part.numpy().tobytes() for state in states for part in state.values())).hexdigest()[:8]
+
     def outputs(self, rows: Rows, shift: int = 0) -> Tensor:
         """The outputs of the router that did not see the row's fold; shift=1: the one before, which saw it."""
         found = torch.zeros(len(rows), self.method.num_outputs)
         with torch.inference_mode():
             for fold in range(FOLDS):
-                mine = rows.folds == fold
-                found[mine] = self.networks[(fold - shift) % FOLDS](rows.inputs[mine])
+                mine, network = rows.folds == fold, self.networks[(fold - shift) % FOLDS]
+                found[mine] = torch.cat([network(part) for part in rows.inputs[mine].split(AT_ONCE)])
         return found
 
     def routed(self, rows: Rows) -> Routed:

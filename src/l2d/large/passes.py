@@ -148,7 +148,7 @@ class Passes:
         file = self.folder / f"{name}.npz"
         if not file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            print(f"pass over all rows: {name}")
+            print(f"pass over all rows: {name.partition('-')[0]}")
             work = partial(sums_of, of_sheet, join, self.layout)
             found = reduce(join, each_piece(self.pieces, work, self.progress, self.width))
             write_atomically(file, lambda path: np.savez(path, **found))

@@ -85,6 +85,7 @@ def train_large(experiment: Experiment, run: RunFolder) -> RunMetrics:
         description = RouterDescription(layout.names, prices, 0, shape, reader.seen, reads, guard)
         learned = {f"{READING}.{name}": torch.from_numpy(array) for name, array in encoder.state.items()}
         write_weights(run.path / FILE, tensors_of(routers, sample) | learned, description)
+        routers.networks[-1].keep(run.path)
         arrays = {name: part.numpy() for name, part in vars(routers.routed(sample)).items()}
         run.finish(metrics.as_json(), arrays, {"seconds": time.monotonic() - begun, "rows": metrics.rows.test})
         shutil.rmtree(run.path / PASSES)
@@ -99,7 +100,7 @@ def checked(experiment: Experiment) -> Fit:
     blank = make_method(experiment, torch.eye(2), 0)
     kind = type(blank.estimator()) if isinstance(blank, SimpleRouter) else None
     if kind not in FITS:
-        raise ParameterError("method", f"{NEEDS}; linear and category_table do not", experiment.method.name)
+        raise ParameterError("method", f"{NEEDS}; auto, linear, category_table, knn, clusters and mix do not", experiment.method.name)
     return FITS[kind]
 
 
@@ -133,7 +134,8 @@ def verdict(passes: Passes, reader: Reader, routers: Routers, known: Known, samp
     means = routers.routed(sample).costs.mean(dim=0) if known.gaps else known.mean_errors + prices
     guards = routers.guards(sample, int(means.argmin()))
     work = partial(judge.judged, reader.layout.names, routers, guards, means)
-    found = passes.run("judged", partial(reader.on, work), judge.pooled)
+    # Candidates of auto depend on the time, so after an interruption other routers may have to be judged.
+    found = passes.run(f"judged-{routers.digest}", partial(reader.on, work), judge.pooled)
     n, parts = int(found["n"]), json.loads(str(found["metrics"]))
     own = parts["routing"]
     oracle = own["baselines"]["oracle"]
