@@ -175,9 +175,7 @@ def test_neighbours_are_those_of_training_in_memory(tmp_path: Path) -> None:
         mine = rows.folds == fold
         decisions = 2 - networks[fold](rows.inputs[mine]).flip(1).argmax(dim=1)
         wrong += float(rows.errors[mine].gather(1, decisions[:, None]).sum())
-    assert metrics.deferral_loss == pytest.approx(
-        wrong / N, abs=0.005
-    )  # a few experts are expected to be as good as others
+    assert metrics.deferral_loss == pytest.approx(wrong / N, abs=0.005)  # some experts are expected to be equally good
 
 
 @pytest.mark.usefixtures("at_home")

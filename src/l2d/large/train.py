@@ -100,9 +100,8 @@ def checked(experiment: Experiment) -> Fit:
     blank = make_method(experiment, torch.eye(2), 0)
     kind = type(blank.estimator()) if isinstance(blank, SimpleRouter) else None
     if kind not in FITS:
-        raise ParameterError(
-            "method", f"{NEEDS}; auto, linear, category_table, knn, clusters and mix do not", experiment.method.name
-        )
+        problem = f"{NEEDS}; auto, linear, category_table, knn, clusters and mix do not"
+        raise ParameterError("method", problem, experiment.method.name)
     return FITS[kind]
 
 
