@@ -275,11 +275,22 @@ def test_the_log_of_the_server(tmp_path: Path, capsys: Captured) -> None:
         main(["check", str(tmp_path / "log.sqlite")])
 
 
-@pytest.mark.parametrize("end", ["xlsx", "tsv", "json"])
+@pytest.mark.parametrize("end", ["xlsx", "json"])
 def test_a_file_that_is_neither_a_table_nor_a_log(end: str, tmp_path: Path) -> None:
     (tmp_path / f"outcomes.{end}").write_text("hello")
-    with pytest.raises(SystemExit, match=rf"outcomes\.{end}: .*\.csv, \.parquet or \.jsonl$"):
+    with pytest.raises(SystemExit, match=rf"outcomes\.{end}: .*\.csv, .*\.parquet or \.jsonl$"):
         main(["check", str(tmp_path / f"outcomes.{end}")])
+
+
+def test_grades_that_nobody_understands(tmp_path: Path, capsys: Captured) -> None:
+    """A column with grades is at fault; a column of reasons is not taken for grades."""
+    words: Cells = {"prompt": QUERIES * 10, "model": ["a", "b"] * 20}
+    for name, wanted in (("thumbs", ("thumbs", "'nope'")), ("score_reason", ("dataset.columns", "correct"))):
+        with pytest.raises(SystemExit):
+            main(["check", str(write(tmp_path, {**words, name: ["nope", "Good", "meh", "nope"] * 10}))])
+        said = capsys.readouterr().out
+        assert all(word in said for word in wanted)
+        assert "'Good'" not in said
 
 
 def test_columns_without_latin_letters(tmp_path: Path, capsys: Captured) -> None:

@@ -90,12 +90,22 @@ def test_gaps_in_types_of_pandas(kind: str) -> None:
     assert found.nan_to_num(nan=-1).tolist() == [[0, 1], [1, 0], [-1, 1]]
 
 
+def test_experts_keep_their_columns() -> None:
+    """Other names are fine, but not that of another column."""
+    costs = pd.DataFrame({"a": [0, 1], "b": [1, 0]})
+    assert names_of_experts(costs, ["a", "large"], 2) == ("a", "large")
+    for names in (["b", "a"], ["x", "a"]):
+        with pytest.raises(ParameterError, match=r"^experts=.*: a|^experts=.*: b"):
+            names_of_experts(costs, names, 2)
+
+
 def test_rows_in_another_order_are_refused() -> None:
     X = pd.DataFrame({"x": range(4)})
     for errors in (X.iloc[::-1], X["x"].iloc[[1, 0, 3, 2]]):
         with pytest.raises(ParameterError, match=r"^errors: .*index"):
             refuse_other_order(X, errors=errors)
-    refuse_other_order(X.iloc[::-1], errors=X)  # made without labels, in the order of X
+    with pytest.raises(ParameterError, match="errors"):
+        refuse_other_order(X.iloc[::-1], errors=X)
     refuse_other_order(X, errors=X.set_axis(range(10, 14)), costs=None, labels=[1, 2, 3, 4])
     refuse_other_order(X.iloc[::-1], errors=X.iloc[::-1], prices=np.zeros(2))
 

@@ -193,6 +193,18 @@ def test_auto_learns_from_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("at_home")
+def test_a_sample_must_have_rows_of_every_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = table(gaps=True)
+    columns[f"correct_{NAMES[0]}"] = table()[f"correct_{NAMES[0]}"]
+    columns[f"correct_{NAMES[2]}"] = np.where(np.arange(N) % 12 == 0, 1.0, np.nan)
+    path = written(tmp_path / "files", columns)
+    trained(path, tmp_path / "runs", "method=linear", "dataset.features=[x0,x1,x2]")
+    monkeypatch.setattr("l2d.large.train.SAMPLE", 300)
+    with pytest.raises(L2DError, match=rf"expert {NAMES[2]}: .*sample"):
+        trained(path, tmp_path / "runs", "method=clusters", "dataset.features=[x0,x1,x2]")
+
+
+@pytest.mark.usefixtures("at_home")
 def test_log_is_judged_by_doubly_robust_costs(tmp_path: Path) -> None:
     path = written(tmp_path / "files", table(gaps=True))
     metrics, _ = trained(path, tmp_path / "runs", "dataset.features=[x0,x1,x2]")

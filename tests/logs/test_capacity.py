@@ -65,8 +65,10 @@ def test_a_request_gets_all_or_nothing(tmp_path: Path) -> None:
     with pytest.raises(NobodyFree):
         again.do(decide_within, [first_free], limits).result()
     assert not again.do(ask_within, "a", {"a": Limit(2, "hour")}).result()
-    within, now = again.do(decided_since, [3600.0, 0.0]).result()
-    assert (within > 0, now) == (True, 0)  # about: decisions of one millisecond have no order
+    hour = time.localtime().tm_hour
+    others = [Limit(9, "hour"), *(Limit(9, "day", ((hour + k) % 24, (hour + k + 2) % 24)) for k in (-1, 5))]
+    within, here, apart = again.do(decided_since, others).result()
+    assert (within > 0, here > 0, apart) == (True, True, 0)  # about: decisions of one millisecond have no order
     again.close()
     assert in_log(tmp_path / "log.sqlite") == {"a": 2, "b": 1}
 

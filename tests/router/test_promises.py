@@ -35,6 +35,17 @@ def test_smaller_errors_cost_more(router: Router) -> None:
     assert router.at(max_error=last, confidence=0.9).operating_point.spend == points[-1].price  # type: ignore[union-attr]
 
 
+def test_few_rows_and_bad_experts() -> None:
+    """The curve begins where a promise can be kept."""
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(300, 2))
+    for wrong in ([0.06, 0.05], [0.9, 0.4]):
+        errors = rng.random((300, 2)) < wrong
+        found = l2d.fit(inputs, errors=errors, prices=[0.01, 0.9], method="linear")
+        points = promises(found, 0.95)
+        assert 0 < points[-1].max_error <= points[0].max_error < 1
+
+
 def test_the_command(router: Router, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     router.save(folder)

@@ -97,7 +97,7 @@ def deferral_scorer(estimator: Any, X: Any, y: Any) -> float:
         raise ParameterError("y", f"must have {len(names)} columns, one for each expert", list(costs.shape))
     if costs.isnan().any():
         raise ParameterError("y", "has NaN, and a score needs the costs of all experts; score rows that have them")
-    chosen = as_array(estimator.predict(X))
+    chosen = as_array(estimator.predict(X), "predictions")
     if len(chosen) != len(costs):
         raise ParameterError("y", f"{len(costs):,} rows of costs, but X has {len(chosen):,}")
     return -float(costs.numpy()[np.arange(len(chosen)), chosen].mean())

@@ -12,7 +12,7 @@ import numpy as np
 from l2d.config import Component, check, compose
 from l2d.config.composing import override_text
 from l2d.data.confounders import warning
-from l2d.data.sets.guess import GRADES, Guess, Kinds, experts_by_value, fit, guess_roles, kinds_of
+from l2d.data.sets.guess import GRADES, ROLES, Guess, Kinds, experts_by_value, guess_roles, kinds_of
 from l2d.data.sets.long_log import AFTER, EXPERT, REPLY, is_long
 from l2d.data.sets.outcomes import MONEY, OF_AN_EXPERT, OUTCOMES, SAID, near_names, reply_columns
 from l2d.data.sets.table_columns import AFTERWARDS, IDS, KEYS, check_role, free_columns
@@ -72,9 +72,10 @@ def check_table(path: Path, keys: Sequence[str]) -> bool:
         check_experts(sheet, named["experts"] or [])
         print(f"{path}: neither a table nor a log; {size}\n")
         tell_roles(sheet.names, kinds, guesses, {})
-        grades = [name for name in kinds if "few" in kinds[name] and fit(name, {"graded": ""}, "correct")[0] > 1]
+        grades = [name for name in kinds if "few" in kinds[name] and name.lower() in ROLES["correct"][0].split()]
         if EXPERT in roles and grades:
-            words = [repr(word) for word in sorted({*sheet.words(grades[0], gaps=True)} - {"", *GRADES})]
+            words = sorted({*sheet.words(grades[0], gaps=True)})
+            words = [repr(word) for word in words if word and word.strip().lower() not in GRADES]
             print(f"\nfault 1: column {grades[0]}: neither right nor wrong: {listed(words, 2)}; write 1, 0 or yes, no")
             return False
         lacks = "who answered (expert)" if EXPERT not in roles else "how good an answer was (correct, prediction, loss)"

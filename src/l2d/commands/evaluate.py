@@ -36,7 +36,9 @@ example:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite"""
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
 WITH_LIMITS = 6  # the version of the log's tables that counts questions
-LIMITED = "{} of {} did not get the router's choice, which had a limit (--capacity) or was not available; propensities ignore that"
+LIMITED = (
+    "at least {} of {} did not get the router's choice, by a limit (--capacity) or `available`; values may be far off"
+)
 WITHHELD = "SELECT id FROM decisions WHERE decided_by = 'capacity'"
 
 

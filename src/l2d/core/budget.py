@@ -57,16 +57,16 @@ class OperatingPoint:
 
     def __str__(self) -> str:
         spend, low, high = map(self.unit.short, (self.spend, *self.spend_interval))
+        judges = "judged by routers of the other folds" if self.crossed else "that the router did not see"
         if self.max_error is not None:
             return (
                 f"error of at most {self.max_error:g}, kept with confidence {self.confidence:g}: prices are multiplied by"
                 f" {self.factor:.4g}; expected spend {spend} (95 % interval {low} to {high}); error rate {self.error:.4f}"
-                f" ({self.rows:,} rows that the router did not see)"
+                f" ({self.rows:,} rows {judges})"
             )
         what = " for money and latency" if self.unit.latency_price else ""
         deployed = self.guard.constant is None
         factor = f"prices are multiplied by {self.factor:.4g}" if deployed else "everything goes to one expert"
-        judges = "judged by routers of the other folds" if self.crossed else "that the router did not see"
         return (
             f"budget {self.unit.sign}{self.budget:g} per query{what}: {factor}; expected spend"
             f" {spend} (95 % interval {low} to {high}); chance of overspending {self.overspend:.0%}; error rate"

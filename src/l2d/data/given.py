@@ -37,7 +37,7 @@ class GivenRows(DatasetBase):
         raise L2DError("dataset=arrays: these rows were given to l2d.fit; there is no file to load them from")
 
 
-def as_array(values: Any, name: str = "X") -> np.ndarray:
+def as_array(values: Any, name: str) -> np.ndarray:
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
     try:
@@ -58,7 +58,7 @@ def kind_of(X: Any, text: str | None) -> str:
         return "rows" if text is None else "texts"
     if text is not None or (not isinstance(X, Tensor) and isinstance(next(iter(X), None), str)):
         return "texts"
-    return "images" if as_array(X).ndim in (3, 4) else "rows"
+    return "images" if as_array(X, "X").ndim in (3, 4) else "rows"
 
 
 def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
@@ -68,7 +68,7 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
         raise ParameterError("text", "names a column of a DataFrame, but X is not one", text)
     if kind_of(X, text) == "texts":
         return text_inputs(list(X), reader(embed)), Seen(text="text"), groups_of_equal_texts(list(X))
-    array = as_array(X)
+    array = as_array(X, "X")
     images = array[..., None] if array.ndim == 3 else array
     if array.ndim == 2 or (images.ndim == 4 and images.dtype == np.uint8 and images.shape[-1] in (1, 3)):
         return array_inputs(images, images.shape[1:], ()), Seen(), None
@@ -103,7 +103,11 @@ def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[s
     """As given, or the columns of a DataFrame, or expert 1, expert 2, …"""
     if names is None:
         names = [str(name) for name in costs.columns] if is_frame(costs) else [f"expert {k + 1}" for k in range(p)]
-    found = tuple(map(str, names))
+    found, columns = tuple(map(str, names)), [*map(str, costs.columns)] if is_frame(costs) else []
+    if moved := [name for name, column in zip(found, columns, strict=False) if name != column and name in columns]:
+        raise ParameterError(
+            "experts", f"{moved[0]} is the name of another column of the costs; leave this out", list(names)
+        )
     if not len(found) == len({*map(same_name, found)}) == p:
         problem = f"must be {p} different names, one for each column of the costs; capitals and spaces do not count"
         raise ParameterError("experts", problem, list(names))
@@ -130,12 +134,13 @@ def read_amounts(
 
 
 def refuse_other_order(X: Any, **others: Any) -> None:
-    """Refuse what has the row labels of X in another order, unless it merely counts its rows: rows go by place."""
+    """Refuse what has the row labels of X in another order: rows go by place."""
     for name, one in others.items():
         framed = all(hasattr(frame, "index") and hasattr(frame, "to_numpy") for frame in (X, one))
-        named = framed and not one.index.equals(X.index) and one.index.tolist() != [*range(len(one))]
-        if named and sorted(map(str, one.index)) == sorted(map(str, X.index)):
-            raise ParameterError(name, "has the rows of X in another order (index), and rows go by place; align them")
+        if framed and not one.index.equals(X.index) and sorted(map(str, one.index)) == sorted(map(str, X.index)):
+            raise ParameterError(
+                name, "has the rows of X in another order (index), and rows go by place; align them, or reset both"
+            )
 
 
 def in_order(values: Any, names: Sequence[str]) -> Any:
@@ -188,7 +193,7 @@ def read_said(values: Any, shape: tuple[int, ...], names: Sequence[str]) -> Said
         raise ParameterError("answers", unknown("key", wrong[0], known), wrong[0])
     answers, confidence, length = (in_order(parts.get(key), names) for key in known)
     if answers is not None:
-        cells = np.array(answers if isinstance(answers, list | tuple) else as_array(answers), dtype=object)
+        cells = np.array(answers if isinstance(answers, list | tuple) else as_array(answers, "answers"), dtype=object)
         if cells.shape != shape:
             raise ParameterError("answers", f"must be {list(shape)}, like the outcomes, not {list(cells.shape)}")
         answers = np.vectorize(as_text, otypes=[object])(cells)
@@ -205,14 +210,15 @@ def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:
     """int64 [n] and how many classes there are; −1 and 0 without labels."""
     if labels is None:
         return torch.full((n,), -1), 0
-    if any(one is None or one != one for one in as_array(labels).ravel().tolist()):
+    given = as_array(labels, "labels")
+    if any(one is None or one != one for one in given.ravel().tolist()):
         raise ParameterError("labels", "some are empty; leave out these rows, or all labels")
     try:
-        classes, numbers = np.unique(as_array(labels), return_inverse=True)
+        classes, numbers = np.unique(given, return_inverse=True)
     except TypeError as error:
         raise ParameterError("labels", "some are text and some are numbers") from error
     if numbers.shape != (n,):
-        raise ParameterError("labels", f"must be {n} values, one for each input, not {list(as_array(labels).shape)}")
+        raise ParameterError("labels", f"must be {n} values, one for each input, not {list(given.shape)}")
     return torch.from_numpy(numbers.astype(np.int64)), len(classes)
 
 
@@ -227,7 +233,8 @@ def make_arrays(
     classes, num_classes = read_labels(labels, n)
     if not asked.all():
         inputs, groups = inputs[asked], None if groups is None else groups[asked]
-        classes, num_classes = read_labels(None if labels is None else as_array(labels)[asked.numpy()], len(inputs))
+        kept = None if labels is None else as_array(labels, "labels")[asked.numpy()]
+        classes, num_classes = read_labels(kept, len(inputs))
         answers, problem = with_kept_propensities(answers[asked], others=False, each_asked=False)
         left_out = f"left out {counted(n - len(inputs), 'row')} without {NO_OUTCOME}"
         print(left_out, *[problem] * bool(problem), sep="\n", file=sys.stderr)

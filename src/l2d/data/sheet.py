@@ -16,7 +16,7 @@ from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
 
-KINDS = (".csv", ".parquet", ".jsonl")
+KINDS = (".csv", ".tsv", ".parquet", ".jsonl")
 EPOCH_MS = 1e11  # larger numbers beside times are milliseconds since 1970
 COUNTED = "(rows count from 1, without a header)"
 

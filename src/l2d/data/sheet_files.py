@@ -22,7 +22,7 @@ def read_table(path: Path, texts: Sequence[str]) -> Any:
         if path.suffix.lower() == ".parquet":
             table = parquet.ParquetFile(path).read()
         else:
-            table = _read_csv(path, texts) if path.suffix.lower() == ".csv" else _read_lines(path)
+            table = _read_lines(path) if path.suffix.lower() == ".jsonl" else _read_csv(path, texts)
     _check_names(path, table.column_names)
     return table
 

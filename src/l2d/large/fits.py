@@ -25,6 +25,7 @@ from l2d.utils.errors import L2DError, ParameterError
 
 LEAST = 50  # rows on which an expert was asked: each fold needs some
 MOST_DIFFERENT = 10_000  # rows of a table by category
+NUMBERS = 6_400_000  # in the rows that a router by neighbours keeps: it goes to all workers
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,15 @@ def fit_sample(passes: Passes, reader: Reader, method: SimpleRouter, known: Know
     sample, found = Rows.of_sample(passes.run("sample", partial(reader.on, partial(drawn, known)))), list[Estimator]()
     print(f"fitting to {len(sample):,} of the rows, without each of {FOLDS} folds, and to all")
     costs, prices = sample.errors + method.prices, method.prices.double()
+    some = sample.drawn < min(known.share, 1.0) * NUMBERS / max(sample.inputs.numel(), NUMBERS)
     for fit in range(FOLDS + 1):
-        mine, estimator = sample.folds != fit, method.estimator()
+        mine, estimator = some & (sample.folds != fit), method.estimator()
+        asked = (~sample.errors[mine].isnan()).sum(dim=0)
+        if int(asked.min()) < LEAST:
+            name, number = reader.layout.names[int(asked.argmin())], int(asked.min())
+            raise L2DError(
+                f"expert {name}: asked on {number} rows of the sample; use method=linear, which learns from all"
+            )
         unlabelled = torch.full((int(mine.sum()),), -1)
         estimator.fit(method.fit_rows(sample.inputs[mine], costs[mine], unlabelled, prices))
         found.append(estimator)

@@ -44,8 +44,10 @@ class Routers:
 
     @property
     def digest(self) -> str:
-        states = (network.state_dict() for network in self.networks)
-        return sha256(b"".join(part.numpy().tobytes() for state in states for part in state.values())).hexdigest()[:8]
+        found = sha256()
+        for part in (part for network in self.networks for part in network.state_dict().values()):
+            found.update(part.numpy().tobytes())
+        return found.hexdigest()[:8]
 
     def outputs(self, rows: Rows, shift: int = 0) -> Tensor:
         """The outputs of the router that did not see the row's fold; shift=1: the one before, which saw it."""

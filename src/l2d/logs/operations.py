@@ -85,10 +85,21 @@ def expert_of(database: Database, session: str) -> str | None:
     return None if found is None else str(found[0])
 
 
-def decided_since(database: Database, seconds: Sequence[float]) -> list[int]:
-    """Return the number of decisions in each of these spans until now."""
-    found = [database.execute(SINCE, (id_at(time.time() - one),)).fetchone() for one in seconds]
-    return [0 if one is None else int(one[0]) for one in found]
+def decided_since(database: Database, limits: "Sequence[Limit]") -> list[int]:
+    """The number of decisions within each limit's unit of time until now; of a day, those in its hours."""
+    now = time.time()
+
+    def last(seconds: float) -> int:
+        found = database.execute(SINCE, (id_at(now - seconds),)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    counts = list[int]()
+    for one in limits:
+        (begun, ended), whole = one.since(now), last(one.seconds)
+        if one.hours is not None and one.unit == "day":
+            whole = last(begun) - last(ended) + (whole if begun < ended else 0)
+        counts.append(whole)
+    return counts
 
 
 def add_answer(database: Database, id: str, served: str | None, price: float | None, latency: float | None) -> None:
@@ -165,13 +176,16 @@ class Limit:
     def seconds(self) -> float:
         return SECONDS[self.unit]
 
+    def since(self, now: float) -> tuple[float, float]:
+        """Seconds since its hours last began, and since they last ended, by this machine's clock."""
+        (begin, end), clock = self.hours or (0, 0), time.localtime(now)
+        seconds = 3600 * clock.tm_hour + 60 * clock.tm_min + clock.tm_sec
+        return (seconds - 3600 * begin) % SECONDS["day"], (seconds - 3600 * end) % SECONDS["day"]
+
     def closed(self, now: float) -> float:
-        """Seconds until its hours begin, by this machine's clock; 0 within them."""
-        if self.hours is None:
-            return 0.0
-        (begin, end), clock = self.hours, time.localtime(now)
-        hour = clock.tm_hour + clock.tm_min / 60 + clock.tm_sec / 3600
-        return 0.0 if (hour - begin) % 24 < (end - begin) % 24 else (begin - hour) % 24 * 3600
+        """Seconds until its hours begin; 0 within them."""
+        begun, ended = self.since(now)
+        return 0.0 if self.hours is None or begun < ended else SECONDS["day"] - begun
 
     def __str__(self) -> str:
         return f"{self.most}/{self.unit}{'' if self.hours is None else ' {}-{}'.format(*self.hours)}"

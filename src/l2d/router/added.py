@@ -109,7 +109,7 @@ def add_estimate(
         level = level_by_price(levels, torch.tensor(prices[:p]).double(), paid)
     surprise, beside = Surprise(), known
     if new.others is not None:
-        given = as_array(new.others)
+        given = as_array(new.others, "others")
         if given.shape[1:] == (len(router.experts),):
             given = given[:, :p]  # experts that were added before are not asked
         beside = method.right(read_amounts("others", given, (len(right), p)))
@@ -147,7 +147,7 @@ def better_alone(estimator: Estimator, inputs: Tensor, right: Tensor, borrowed: 
 
 def read_right(method: SimpleRouter, errors: Any, n: int) -> Tensor:
     """The new expert's scores, [n], 0 to 1."""
-    given, most = as_array(errors), float(method.most)
+    given, most = as_array(errors, "errors"), float(method.most)
     with suppress(TypeError, ValueError):  # whole numbers and truths as objects
         given = given.astype(float)
     if given.squeeze().ndim > 1:

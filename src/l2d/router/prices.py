@@ -28,7 +28,7 @@ def repriced(
 ) -> R:
     """See Router.at."""
     for name, value in (("budget", budget), ("confidence", confidence), ("max_error", max_error)):
-        if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "biuf"):
+        if isinstance(value, str) or np.ndim(value or 0):
             raise ParameterError(name, "must be a number", value)
     if max_error is not None:
         if budget is not None or router.raw:

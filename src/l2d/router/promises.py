@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from l2d.router.router import Router
-from l2d.utils.errors import ParameterError
+from l2d.router.trained import plan_of
+from l2d.utils.errors import L2DError, ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,14 +37,22 @@ def promises(router: Router, confidence: float) -> list[Promise]:
         assert point is not None
         return Promise(level, point.spend, *point.spend_interval, point.error)
 
-    found, worst = list[Promise](), 1.25 * promise(ANY).error
-    for step in tqdm(range(LEVELS), "promises", disable=not sys.stderr.isatty(), leave=False):
+    def kept(level: float) -> Promise | None:
         try:
-            found.append(promise(max(worst, LEAST) * (1 - step / LEVELS)))
-        except ParameterError:  # this error cannot be kept
-            if not found:
-                raise
+            return promise(level)
+        except ParameterError:
+            return None
+
+    if plan_of(router)[0] is not None:
+        raise L2DError("each promise of a plan takes long to make; router.at(max_error=…) makes one")
+    worst = min(1.25 * max(promise(ANY).error, LEAST), ANY)
+    while (first := kept(worst)) is None:
+        worst = min(1.1 * worst, ANY)
+    found = [first]
+    for step in tqdm(range(1, LEVELS), "promises", disable=not sys.stderr.isatty(), leave=False):
+        if (one := kept(worst * (1 - step / LEVELS))) is None:
             break
+        found.append(one)
     return found
 
 

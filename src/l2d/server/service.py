@@ -80,7 +80,7 @@ class RouterService:
     async def _learn_prices(self) -> None:
         if limits := self.settings.capacity:
             scarcity, experts = self.policy.scarcity, self.runs.current.router.experts
-            decided = await self.log.done(operations.decided_since, [one.seconds for one in limits.values()])
+            decided = await self.log.done(operations.decided_since, [*limits.values()])
             await asyncio.to_thread(scarcity.learn, experts, dict(zip(limits, decided, strict=True)))
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:

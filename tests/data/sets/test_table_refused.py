@@ -117,7 +117,7 @@ HEADER = b"x,correct_a,correct_b\n"
 # (bytes of the file, its name, words of the message)
 BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     "not there": (None, "t.csv", ["no such file"]),
-    "another kind": (b"x", "t.xlsx", [".csv, .parquet or .jsonl"]),
+    "another kind": (b"x", "t.xlsx", [".csv", ".parquet or .jsonl"]),
     "empty": (b"", "t.csv", ["Empty"]),
     "only a header": (HEADER, "t.csv", ["no rows"]),
     "rows too long and too short": (HEADER + b"1,0,1\n2,0\n3,0,1\n4,0,1,1\n", "t.csv", ["Row #3"]),
