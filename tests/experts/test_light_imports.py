@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HEAVY = ("torch", "pytorch_lightning", "transformers", "sklearn")
-LIGHT = ("cache", "human", "partition", "request", "synthetic", "trained", "llm.experts")
+LIGHT = ("cache", "human", "partition", "request", "synthetic", "trained", "llm.experts", "llm.models")
 
 
 def test_experts_are_made_and_told_apart_without_torch(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[s
     if names is None:
         names = [str(name) for name in costs.columns] if is_frame(costs) else [f"expert {k + 1}" for k in range(p)]
     found, columns = tuple(map(str, names)), [*map(str, costs.columns)] if is_frame(costs) else []
-    if moved := [name for name, column in zip(found, columns, strict=False) if name != column and name in columns]:
+    moved = [name for name, column in zip(found, columns, strict=False) if name != column and name in columns]
+    if moved and {*found} != {*columns}:  # a frame with columns of these names is put into their order
         raise ParameterError(
             "experts", f"{moved[0]} is the name of another column of the costs; leave this out", list(names)
         )

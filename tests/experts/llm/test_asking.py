@@ -17,7 +17,7 @@ from l2d.data.sheet import read_sheet, write_sheet
 from l2d.experts.cache import Cache
 from l2d.experts.llm import asking
 from l2d.experts.llm.asking import outcome_columns
-from l2d.experts.llm.experts import load_language_model, parse_model_name
+from l2d.experts.llm.models import load_language_model, parse_model_name
 from l2d.experts.llm.scoring import LetterOutcomes
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.utils.errors import L2DError, ParameterError

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from l2d.experts.llm import experts as models
+from l2d.experts.llm import models
 from l2d.experts.llm.asking import fingerprint_of_texts
-from l2d.experts.llm.experts import load_language_model, model_fingerprint, parse_model_name
+from l2d.experts.llm.models import load_language_model, model_fingerprint, parse_model_name
 from l2d.utils.errors import L2DError
 
 

@@ -13,7 +13,7 @@ from l2d.core.costs import expert_errors
 from l2d.core.out_of_memory import free_memory
 from l2d.data.arrays import Answers, Panel
 from l2d.data.sheet import write_sheet
-from l2d.experts.llm.experts import SCORING, ModelName, load_language_model
+from l2d.experts.llm.models import SCORING, ModelName, load_language_model
 from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import on_gpu
