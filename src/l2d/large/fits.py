@@ -192,9 +192,9 @@ def drawn(known: Known, rows: Rows) -> Sums:
 
 def fit_sample(passes: Passes, reader: Reader, method: SimpleRouter, known: Known) -> tuple[list[Estimator], Rows]:
     sample, found = Rows.of_sample(passes.run("sample", partial(reader.on, partial(drawn, known)))), list[Estimator]()
-    print(f"fitting to {len(sample):,} of the rows, without each of {FOLDS} folds, and to all")
     costs, prices = sample.errors + method.prices, method.prices.double()
     some = sample.drawn < min(known.share, 1.0) * NUMBERS / max(sample.inputs.numel(), NUMBERS)
+    print(f"fitting to {int(some.sum()):,} of the rows, without each of {FOLDS} folds, and to all")
     for fit in range(FOLDS + 1):
         mine, estimator = some & (sample.folds != fit), method.estimator()
         asked = (~sample.errors[mine].isnan()).sum(dim=0)
